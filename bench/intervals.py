@@ -11,6 +11,7 @@ is as sharp as an interval that knows the law of the errors. Intervals of one fi
 fields: populations are real tables (`_real.py`), drawn from with replacement; cells of at least five rows. "bound" is
     the share of tables whose distance to the drawn rows' own is within `model.error`, and the median of bound over
     distance.
+graphs: how often the table that is held out of a field warns, of a real table and of rows of a tree.
 sketches: k-means and mixtures decoded from a sketch, of populations in the plane; targets are Lloyd's algorithm on
     the population from its own means, and the population's means.
 choices: mean squared distances of k-means with one to six clusters from a sketch, of planted groups and of real tables;
@@ -27,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,39 @@ def fields(seeds: int, *, quick: bool) -> list[Json]:
                         }
                 found.append({"table": table.name, "graph": graph, "n": n, "epsilon": epsilon, "kinds": kinds})
                 printed(found[-1])
+    return found
+
+
+def right(model: Any, n: int, seed: int) -> Array:
+    """Return n rows drawn from a field, which is then the right model of them."""
+    drawn = model.sample(n, random_state=seed, output="dict", bins="labels")
+    return np.stack([np.asarray(drawn[name]).astype(np.float64) for name in model.columns], axis=1)
+
+
+def graphs(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure how often fields warn: of real tables, and of rows drawn from a tree."""
+    found = []
+    settings = [(n, eps) for n in (5_000, 20_000, 100_000) for eps in (0.3, 1.0, 3.0)]
+    for table, rows in installed(CATEGORIES):
+        names = names_of(len(table.sizes))
+        columns = tuple(
+            CodedColumn(name, tuple(map(str, range(size)))) for name, size in zip(names, table.sizes, strict=True)
+        )
+        for graph, (n, epsilon) in product(("tree", "auto"), settings[1:5:3] if quick else settings):
+            request: Any = bursar.MRF(cliques=graph, held_out=0.05)  # type: ignore[arg-type]
+            public = PublicTable("bench", (), ADJACENCY, 1, n, columns)
+            verdicts: dict[str, list[bool]] = {"real": [], "right": []}
+            tree = bursar.MRF(cliques="tree")
+            truth = fitted(tree, spend_of(3.0), public, array_rows(rows[generator(7).integers(0, len(rows), n)]))
+            for seed in range(seeds):
+                drawn = {"real": rows[generator(1, seed).integers(0, len(rows), n)], "right": right(truth, n, seed)}
+                for kind, one in drawn.items():
+                    goodness = fitted(request, spend_of(epsilon), public, array_rows(one)).goodness
+                    # Nothing is held out where the graph has all pairs.
+                    verdicts[kind] += [] if goodness is None else [goodness.doubtful]
+            told = {kind: f"{sum(one)} of {len(one)}" for kind, one in verdicts.items()}
+            found.append({"table": table.name, "graph": graph, "n": n, "epsilon": epsilon, **told, "kinds": {}})
+            printed(found[-1])
     return found
 
 
@@ -565,6 +599,7 @@ def printed(row: Json) -> None:
 
 PARTS: dict[str, Callable[..., list[Json]]] = {
     "fields": fields,
+    "graphs": graphs,
     "sketches": sketches,
     "choices": choices,
     "gradients": gradients,

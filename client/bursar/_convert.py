@@ -539,4 +539,5 @@ def _table_from(message: fit_pb2.NoisyTable) -> ReleasedTable:
         laplace=message.laplace,
         entry=message.entry or None,
         pooled=message.pooled,
+        held_out=message.held_out,
     )

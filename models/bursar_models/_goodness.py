@@ -45,10 +45,10 @@ class Goodness:
         )
 
 
-def distrust(goodness: Goodness | None) -> tuple[str, ...]:
+def distrust(goodness: Goodness | None, what: str = "all intervals") -> tuple[str, ...]:
     """Return the note for intervals of a model whose form is doubtful; none for others."""
     doubtful = goodness is not None and goodness.doubtful
-    return (f"all intervals are not to be trusted: {goodness}",) if doubtful else ()
+    return (f"{what} are not to be trusted: {goodness}",) if doubtful else ()
 
 
 def background_goodness(share: float, error: float) -> Goodness:
@@ -111,6 +111,56 @@ def radius_goodness(radii: RadiusCounts | None, uneven: float = 0.0) -> Goodness
         )
     text = f"share of the rows beyond {1 - expected:.3g} of a normal law, and shares of {len(shares)} distances"
     return Goodness(text, float(beyond), error, expected, p_value, doubtful, verdict)
+
+
+def table_goodness(
+    columns: tuple[str, ...],
+    cells: FloatArray,
+    rows: float,
+    counts: FloatArray,
+    std: float,
+    *,
+    laplace: bool,
+    pairs: int,
+) -> Goodness:
+    """Return the test of a graph on the noisy table of two columns that are in no clique together.
+
+    The model's errors in either column alone are no matter of the graph: what changes of the two margins explain of the
+    difference is left out, so that their dependence is compared. A cell's variance is that of noise and sampling.
+
+    Args:
+        columns: names of the two columns.
+        cells: the model's probabilities.
+        rows: number of rows, at least 1.
+        counts: noisy counts, of the shape of `cells`.
+        std: standard deviation of the noise on each.
+        laplace: True if the noise has a Laplace law.
+        pairs: number of pairs that the table could have been of: it was chosen because it contradicts the model.
+    """
+    a, b = cells.shape
+    expected = rows * cells
+    variances = std**2 + np.maximum(expected, 1.0)
+    # Generalised least squares on the margins' directions, as blocks, since a table may have many cells.
+    squares, products = expected**2 / variances, expected * (counts - expected) / variances
+    information = np.block(
+        [[np.diag(squares.sum(axis=1)), squares], [squares.T, np.diag(squares.sum(axis=0))]]
+    ) + 1e-9 * max(float(squares.sum()), 1e-300) * np.eye(a + b)  # both margins have the same total
+    moved = np.linalg.solve(information, np.concatenate([products.sum(axis=1), products.sum(axis=0)]))
+    left = counts - expected - expected * (moved[:a, None] + moved[None, a:])
+    dof = max((a - 1) * (b - 1), 1)
+    excess = _LAPLACE * float(np.square(std**2 / variances).sum()) * dof / (a * b) if laplace else 0.0
+    scale = 1.0 + excess / (2.0 * dof)
+    observed = float((np.square(left) / variances).sum())
+    p_value = min(pairs * float(chdtrc(dof / scale, observed / scale)), 1.0)
+    doubtful, names = p_value < _DOUBTFUL, " and ".join(map(repr, columns))
+    verdict = "the table that was held out does not contradict the graph"
+    if doubtful:
+        verdict = (
+            f"{names} depend on each other beyond the graph. Tables that were released hold; what is between other "
+            "columns may be wrong: ask for more pairs, or for those that matter"
+        )
+    text = f"misfit of the table of {names}, which the model was not learnt from"
+    return Goodness(text, observed, (2.0 * dof * scale) ** 0.5, float(dof), p_value, doubtful, verdict)
 
 
 def residual_goodness(observed: float, replicates: FloatArray) -> Goodness:

@@ -106,6 +106,9 @@ class Model(Portable, ABC):
         parts = (f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in self.to_dict().items())
         write_whole(path, "{\n" + ",\n".join(parts) + "\n}\n")
 
+    _doubted: ClassVar[str] = "all intervals"
+    """What is not to be trusted where the form is doubtful."""
+
     def to_table(self, output: Output = "pandas") -> Any:
         """Return the parameters as a table with a row for each component (of a Markov random field: for each state).
 
@@ -138,7 +141,7 @@ class Model(Portable, ABC):
             ValueError: another level.
         """
         rows, left_out = self._intervals(two_sided(level))
-        return Intervals(level, POPULATION, tuple(rows), (*left_out, *distrust(self.goodness)))
+        return Intervals(level, POPULATION, tuple(rows), (*left_out, *distrust(self.goodness, self._doubted)))
 
     @property
     def goodness(self) -> Goodness | None:

@@ -267,6 +267,8 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "rounds, rows of units, add or remove": lambda: fit_mrf(AR, cap=2, **AUTO, **ROWS),
     "rounds of triples, add or remove": lambda: fit_mrf(AR, **TRIPLES),
     "rounds of triples, shares of units, replace": lambda: fit_mrf(RO, cap=3, **TRIPLES),
+    "tables and one held out, add or remove": lambda: fit_mrf(AR, held_out=0.3, **TABLES),
+    "rounds and a table held out, Laplace, replace": lambda: fit_mrf(RO, spend=pure(10), held_out=0.3, **AUTO),
     "beside an earlier table, add or remove": lambda: fit_mrf(AR, earlier=released(), reuse=[1], **TABLES),
     "tree beside an earlier table, replace": lambda: fit_mrf(RO, earlier=released(), reuse=[1], **TREE),
 }
@@ -290,6 +292,7 @@ _SLOW = frozenset(
         "tree, rows of units, add or remove",
         "tree beside an earlier table, replace",
         "rounds, add or remove",
+        "rounds and a table held out, Laplace, replace",
         "rounds and all pairs, shares of units, add or remove",
         "rounds, Laplace, replace",
         "rounds, rows of units, add or remove",

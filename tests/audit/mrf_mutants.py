@@ -339,7 +339,7 @@ def wrong_choices() -> list[Mutant]:
     tree, rounds = fit_mrf(RO, **TREE), fit_mrf(RO, **AUTO)
     cheap, few = mispriced(fit_mrf(AR, **TREE), tree), mispriced(fit_mrf(AR, **AUTO), rounds)
     more, direct = round_twice(rounds, AUTO), fit_mrf(AR, **ALL_PAIRS)
-    triples = fit_mrf(RO, **TRIPLES)
+    triples, tested = fit_mrf(RO, **TRIPLES), fit_mrf(RO, held_out=0.3, **TABLES)
     cheap_triples = mispriced(fit_mrf(AR, **TRIPLES), triples)
     unpriced = replace(tree, events=tree.claims, session=FreeChoices)
     told = ("T5 arithmetic", "form")
@@ -360,6 +360,9 @@ def wrong_choices() -> list[Mutant]:
         planted("rounds against the rows", replace(rounds, session=TargetsFromRows), "T7 replay", n=2),
         planted("discounts from the rows", replace(rounds, session=DiscountsFromRows), "T7 replay", n=2),
         planted("pairs of rounds offered by rows", replace(rounds, session=OfferedByRows), "T7 replay", n=2),
+        planted("the table held out not paid for", unpaid(tested, -1), *told, n=2),
+        planted("the pair held out chosen for nothing", unpaid(tested, -2), *told, n=2),
+        planted("the pair held out against the rows", replace(tested, session=TargetsFromRows), "T7 replay", n=2),
         planted("what is left spent twice", more, *told, n=2),
         planted("the number of rounds from the rows", stopping(rounds, more, few_rows), "T7 replay", n=2),
     ]

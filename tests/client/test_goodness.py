@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import chi2
 
 from bursar_models import GaussianMixture, GradientTrace, LinearRegression, RadiusCounts, TrajectoryStep
-from bursar_models._goodness import background_goodness, residual_goodness, trace_goodness
+from bursar_models._goodness import Goodness, background_goodness, residual_goodness, table_goodness, trace_goodness
 from bursar_models._trajectory_fit import _of_step
 from tests.client.trajectories import MEANS, released
 
@@ -85,6 +85,42 @@ def test_what_tells_nothing_has_none() -> None:
     assert model.trajectory is not None
     steps = tuple(replace(step, log_scale=step.log_scale[:-1], sums=step.sums[:-1]) for step in model.trajectory.steps)
     assert replace(model, trajectory=replace(model.trajectory, steps=steps)).goodness is None
+
+
+def held_out(seed: int, *, laplace: bool, apart: float) -> Goodness:
+    """The test of independence on a noisy table of 20,000 rows of two columns that agree more than by chance."""
+    rng = np.random.default_rng(seed)  # noqa: TID251 - rows and noise of a test
+    cells = np.outer([0.5, 0.3, 0.2], [0.4, 0.4, 0.15, 0.05])
+    cells[:2, :2] += apart * np.array([[1, -1], [-1, 1]])
+    rows = rng.multinomial(20_000, cells.ravel()).reshape(3, 4)
+    counts = rows + (rng.laplace(0, 30 / math.sqrt(2), (3, 4)) if laplace else rng.normal(0, 30, (3, 4)))
+    alone = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum() ** 2
+    return table_goodness(("a", "b"), alone, 20_000, counts, 30.0, laplace=laplace, pairs=1)
+
+
+@pytest.mark.parametrize("laplace", [False, True])
+def test_a_table_held_out_is_compared_in_its_dependence(laplace: bool) -> None:
+    """Independent columns give even chances; a hundredth of the rows that agree more is far beyond chance."""
+    found = [held_out(seed, laplace=laplace, apart=0.0).p_value for seed in range(200)]
+    # Of 200 even chances the middle is within 0.5 +- 0.17, and none is below 5e-9, but once in a million.
+    assert 0.33 < np.median(found) < 0.67
+    assert min(found) > 5e-9
+    wrong = held_out(1, laplace=laplace, apart=0.02)
+    assert wrong.doubtful
+    assert wrong.p_value < 1e-6
+    assert "beyond the graph" in str(wrong)
+
+
+def test_the_choice_of_a_pair_counts() -> None:
+    """A chance is multiplied by the number of pairs, up to 1."""
+    one = held_out(3, laplace=False, apart=0.0)
+    cells, counts = np.full((2, 2), 0.25), np.array([[30.0, 20.0], [20.0, 30.0]])
+    single, many = (
+        table_goodness(("a", "b"), cells, 100, counts, 1.0, laplace=False, pairs=pairs).p_value for pairs in (1, 5)
+    )
+    assert many == pytest.approx(5 * single)
+    assert one.expected == 6
+    assert table_goodness(("a", "b"), cells, 100, 100 * cells, 1.0, laplace=False, pairs=9).p_value == 1
 
 
 LEVELS = np.array([0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 0.999])

@@ -128,6 +128,7 @@ VARIANTS: Mapping[str, Any] = {
         spend=_PURE,
     ),
     "rounds of triples": _field(auto=fit_pb2.ChooseCliques(all_sets_of=3), columns=["a", "b", "c"]),
+    "cliques, tested": _field(cliques=_cliques(("a", "x"), ("b", "c")), held_out=0.1),
     "chain, naive": _field(chain=fit_pb2.HomogeneousChain(columns=["b", "c"]), estimator=fit_pb2.MRF_ESTIMATOR_NAIVE),
 }
 """Requests that are charged, by what is special about them."""

@@ -38,6 +38,7 @@ class MRFKind(Kind[MRF]):
             inference=_convert.MRF_INFERENCES[request.inference],
             unit_weights=_convert.UNIT_WEIGHTS.get(request.unit_weights or "", fit_pb2.UNIT_WEIGHTS_UNSPECIFIED),
             reuse=_entries(request.reuse, asked.dataset),
+            held_out=request.held_out or 0.0,
             estimate_on_client=request.estimated_by == "client",
         )
         _set_graph(message, request)

@@ -119,6 +119,8 @@ class Learning:
 def used_tables(names: Sequence[str], graph: Graph, tables: Sequence[ReleasedTable]) -> list[NoisyTable]:
     """Return the information of tables about a graph's cliques: tables within a clique, and sums over larger tables.
 
+    Tables that are held out have no part in it.
+
     Args:
         names: names of the graph's variables.
         graph: graph of the model.
@@ -127,6 +129,8 @@ def used_tables(names: Sequence[str], graph: Graph, tables: Sequence[ReleasedTab
     indices = {name: index for index, name in enumerate(names)}
     found = []
     for table in tables:
+        if table.held_out:
+            continue
         # Columns that are not variables get indices beyond them, and are summed out.
         scope = tuple(indices.get(column, len(indices) + axis) for axis, column in enumerate(table.columns))
         if any(set(scope) <= set(clique) for clique in graph.cliques):

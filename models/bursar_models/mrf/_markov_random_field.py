@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from bursar_models._describe import origin
+from bursar_models._goodness import Goodness, distrust, table_goodness
 from bursar_models._intervals import POPULATION, Interval, Intervals, two_sided
 from bursar_models._portable import Model
 from bursar_models._tables import Categories, Output
@@ -47,6 +48,7 @@ class ReleasedTable:
         laplace: True for discrete Laplace noise, False for discrete Gaussian noise.
         entry: ledger entry of its debit; None for a table from elsewhere.
         pooled: True for first states or transitions of a homogeneous chain, pooled over the columns.
+        held_out: True if the model was not learnt from it: it tests the graph, see `MarkovRandomField.goodness`.
     """
 
     columns: tuple[str, ...]
@@ -55,6 +57,7 @@ class ReleasedTable:
     laplace: bool = False
     entry: int | None = None
     pooled: bool = False
+    held_out: bool = False
 
     def __post_init__(self) -> None:
         # A frozen dataclass can store its cleaned fields in no other way.
@@ -66,6 +69,7 @@ class ReleasedTable:
     def __repr__(self) -> str:
         cells = " x ".join(map(str, self.counts.shape))
         facts = [f"{', '.join(self.columns)}{', pooled over time' if self.pooled else ''}: {cells} cells"]
+        facts += ["held out of the model"] if self.held_out else []
         facts.append(f"{'Laplace' if self.laplace else 'Gaussian'} noise of standard deviation {self.noise_std:.4g}")
         facts += [] if self.entry is None else [f"entry {self.entry}"]
         return f"ReleasedTable({', '.join(facts)})"
@@ -107,6 +111,8 @@ class MarkovRandomField(Model):
         >>> list(field.sample(2, random_state=0, output="dict"))
         ['group', 'spring']
     """
+
+    _doubted: ClassVar[str] = "probabilities that no released table has"
 
     variables_: tuple[Variable, ...]
     cliques_: tuple[tuple[str, ...], ...]
@@ -223,7 +229,8 @@ class MarkovRandomField(Model):
             raise ValueError("columns: expected the names of those whose probabilities are asked for")
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         z, known = two_sided(level), {name: self._state(name, value) for name, value in (given or {}).items()}
-        return Intervals(level, POPULATION, tuple(self._interval_rows(names, known, z)))
+        notes = distrust(self.goodness, self._doubted)
+        return Intervals(level, POPULATION, tuple(self._interval_rows(names, known, z)), notes)
 
     def error(self, columns: str | Sequence[str], level: float = 0.95) -> TableError:
         """Return how far the model's table of some columns may be from that of the rows.
@@ -243,6 +250,27 @@ class MarkovRandomField(Model):
         two_sided(level)
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         return self._evidence().error(names, level)
+
+    @property
+    def goodness(self) -> Goodness | None:
+        """Test of the graph on the table that was held out of the model, free; None without one.
+
+        It asks whether two columns that are in no clique together depend on each other as the model says. They were
+        chosen because they seemed not to, so that the chance of a false alarm is multiplied by the number of pairs.
+        """
+        return self._goodness
+
+    @cached_property
+    def _goodness(self) -> Goodness | None:
+        held = next((table for table in self.tables_ if table.held_out), None)
+        if held is None or self.n_rows is None:
+            return None
+        within = {pair for clique in self.cliques_ for pair in combinations(sorted(clique), 2)}
+        pairs = max(math.comb(len(self.columns), 2) - len(within), 1)
+        cells = self.conditional(held.columns, {})
+        return table_goodness(
+            held.columns, cells, max(self.n_rows, 1.0), held.counts, held.noise_std, laplace=held.laplace, pairs=pairs
+        )
 
     def log_prob(self, table: Any) -> FloatArray:
         """Return the natural logarithm of the probability of each row, shape (n,).

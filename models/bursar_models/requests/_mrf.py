@@ -166,6 +166,9 @@ class MRF(Request):
         workload: tables that the model is for, for "auto": all "pairs" of columns, all "triples", or sets of columns
             with their weights, such as `{("age", "work", "income"): 2, ("sex", "income"): 1}`. Only these sets, and
             sets of two or more columns within them, are chosen, and count as much as the sets that contain them.
+        held_out: share of the spend for a test of the graph, 0.01 to 0.5: the table of one more pair of columns that
+            have none, chosen where the model is furthest from the rows, is released, and the model is not learnt from
+            it, see `MarkovRandomField.goodness`. None for no test. A chain, and cliques that have all pairs, get none.
         estimated_by: "client", or "server" if this machine is too slow: the owner's server learns the model then, for
             free, and the fit takes longer.
 
@@ -187,6 +190,7 @@ class MRF(Request):
     unit_weights: UnitWeights | None = None
     reuse: Annotated[Sequence[PaidTables], _reuse] = ()
     workload: Annotated[Workload, _workload] = "pairs"
+    held_out: Annotated[float | None, Between(0.01, 0.5)] = None
     # Which machine estimates changes no release, so that it is no part of equality and digest.
     estimated_by: Computer = field(default="client", compare=False)
 

@@ -2154,6 +2154,7 @@ class FitMRFRequest(_message.Message):
     UNIT_WEIGHTS_FIELD_NUMBER: _builtins.int
     REUSE_FIELD_NUMBER: _builtins.int
     ESTIMATE_ON_CLIENT_FIELD_NUMBER: _builtins.int
+    HELD_OUT_FIELD_NUMBER: _builtins.int
     REFUSE_USELESS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """As in FitDPEMRequest. A request that only uses earlier tables is not kept, and may do without."""
@@ -2167,6 +2168,11 @@ class FitMRFRequest(_message.Message):
     """Whoever asks estimates: the server releases the tables (of a tree, those that it chose) and learns nothing from them in the
     end, which is work of up to a minute or two. Everything else is as without it, checks included. It is no part of what makes
     two requests the same: what was released first under a request_id is sent again, estimated or not.
+    """
+    held_out: _builtins.float
+    """Share of the spend, 0.01 to 0.5, for a test of the graph: one more pair of columns, outside of all cliques, is chosen where the model
+    is furthest from the rows, and its table is released and held out of the model. 0: none. Nothing is paid or released for it where
+    the cliques that are listed have all pairs or are too dense for an exact model, where rows are a chain's, and for earlier tables only.
     """
     refuse_useless: _builtins.bool
     """Refuse it before the debit if the public rule calls it useless; a preview says that. No part of what is asked for."""
@@ -2218,11 +2224,12 @@ class FitMRFRequest(_message.Message):
         unit_weights: Global___UnitWeights.ValueType = ...,
         reuse: _abc.Iterable[_builtins.int] | None = ...,
         estimate_on_client: _builtins.bool = ...,
+        held_out: _builtins.float = ...,
         refuse_useless: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["auto", b"auto", "chain", b"chain", "cliques", b"cliques", "graph", b"graph", "independent", b"independent", "spend", b"spend", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto", b"auto", "chain", b"chain", "cliques", b"cliques", "columns", b"columns", "dataset", b"dataset", "estimate_on_client", b"estimate_on_client", "estimator", b"estimator", "graph", b"graph", "independent", b"independent", "inference", b"inference", "refuse_useless", b"refuse_useless", "regularization", b"regularization", "request_id", b"request_id", "reuse", b"reuse", "spend", b"spend", "tree", b"tree", "unit_weights", b"unit_weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto", b"auto", "chain", b"chain", "cliques", b"cliques", "columns", b"columns", "dataset", b"dataset", "estimate_on_client", b"estimate_on_client", "estimator", b"estimator", "graph", b"graph", "held_out", b"held_out", "independent", b"independent", "inference", b"inference", "refuse_useless", b"refuse_useless", "regularization", b"regularization", "request_id", b"request_id", "reuse", b"reuse", "spend", b"spend", "tree", b"tree", "unit_weights", b"unit_weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_graph: _TypeAlias = _typing.Literal["cliques", "tree", "chain", "independent", "auto"]  # noqa: Y015
     _WhichOneofArgType_graph: _TypeAlias = _typing.Literal["graph", b"graph"]  # noqa: Y015
@@ -2292,6 +2299,7 @@ class NoisyTable(_message.Message):
     LAPLACE_FIELD_NUMBER: _builtins.int
     ENTRY_FIELD_NUMBER: _builtins.int
     POOLED_FIELD_NUMBER: _builtins.int
+    HELD_OUT_FIELD_NUMBER: _builtins.int
     noise_std: _builtins.float
     """Standard deviation of the noise on each cell, in rows, or in units where rows count as shares."""
     laplace: _builtins.bool
@@ -2300,6 +2308,8 @@ class NoisyTable(_message.Message):
     """Entry of the ledger that paid for it."""
     pooled: _builtins.bool
     """Of a homogeneous chain: transitions, or first states, pooled over the columns."""
+    held_out: _builtins.bool
+    """The model was not learnt from it; it tests the model. No other fit uses it."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -2315,10 +2325,11 @@ class NoisyTable(_message.Message):
         laplace: _builtins.bool = ...,
         entry: _builtins.int = ...,
         pooled: _builtins.bool = ...,
+        held_out: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "counts", b"counts", "entry", b"entry", "laplace", b"laplace", "noise_std", b"noise_std", "pooled", b"pooled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "counts", b"counts", "entry", b"entry", "held_out", b"held_out", "laplace", b"laplace", "noise_std", b"noise_std", "pooled", b"pooled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

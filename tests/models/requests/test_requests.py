@@ -160,6 +160,7 @@ WRONG: list[tuple[type[bursar.Request], dict[str, Any], str, tuple[Any, ...]]] =
     (bursar.MRF, {}, "cliques[0]", (["tree"], [()], [("a", "a")], [(1,)])),
     (bursar.MRF, {}, "cliques[1]", ([("a", "b"), ("b", "a")],)),
     (bursar.MRF, {"cliques": "independent"}, "share", (0.5,)),
+    (bursar.MRF, {}, "held_out", (0, 0.001, 0.51, math.nan, "0.1")),
     *(
         (bursar.MRF, {"cliques": [("a", "b")]}, name, wrong)
         for name, wrong in {

@@ -444,6 +444,61 @@ def test_what_a_round_chooses_has_the_law_that_is_paid_for(factor: float) -> Non
     assert (bins.p_value(np.array(drawn)) > ALPHA) == (factor == 1.0)
 
 
+@pytest.mark.parametrize("factor", [0.7, 1.0, 1.3])
+def test_the_table_held_out_has_the_noise_that_is_paid_for(factor: float) -> None:
+    """The sum of squares over its variance is chi-squared; noise 30 % too small or too large is rejected."""
+    sizes = dict.fromkeys(("u", "v", "w"), 40)
+    made = plan(people(adjacency=AR, **sizes), independent={}, cliques=None, columns=list(sizes), held_out=0.5)
+    X = np.remainder(np.arange(600.0), 40.0).reshape(200, 3)
+    one = run(made, X, source=Scaled(factor), adjacency=AR).tables[-1]
+    assert one.held_out
+    assert one.noise_std == made.noise[-1].count_std
+    a, b = (X[:, list(sizes).index(name)] for name in one.columns)
+    true = np.histogram2d(a, b, (np.arange(41), np.arange(41)))[0]
+    squares = float(np.square(array(one.counts) - true).sum()) / one.noise_std**2
+    ends = chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], true.size)
+    assert chi2.cdf(ends[0] / 0.7**2, true.size) > 1 - 1e-6
+    assert chi2.sf(ends[1] / 1.3**2, true.size) > 1 - 1e-6
+    assert (ends[0] < squares < ends[1]) == (factor == 1.0)
+
+
+@each("spend", [AMPLE, types_pb2.Spend(epsilon=8.0)])
+def test_a_table_held_out_tells_a_wrong_graph_from_a_right_one(spend: types_pb2.Spend) -> None:
+    """Without a side of the ring the pair that misses it is chosen and the graph is doubted; with all, it is not."""
+    public, names = people(rows=len(RING_ROWS), a=2, b=2, c=2, d=2), ["a", "b", "c", "d"]
+    for sides, wrong in ((("ab", "bc", "ad"), True), (("ab", "bc", "cd", "ad"), False)):
+        made = plan(public, spend=spend, cliques=cliques(*sides), columns=names, held_out=0.3)
+        field = _convert.mrf_from(run(made, RING_ROWS), None)
+        goodness = field.goodness
+        assert goodness is not None
+        assert (goodness.doubtful, goodness.p_value < 1e-9) == (wrong, wrong)
+        assert field.tables_[-1].held_out
+        assert (field.tables_[-1].columns == ("c", "d")) == wrong
+        assert (
+            any("no released table has are not to be trusted" in note for note in field.intervals().left_out) == wrong
+        )
+        assert bool(field.intervals(columns=["a", "c"]).left_out) == wrong
+
+
+def test_a_graph_of_all_pairs_is_not_tested() -> None:
+    """Nothing is paid for a test where every pair is within a listed clique, where chosen pairs are all, it is used."""
+    public = people(rows=len(RING_ROWS), a=2, b=2, c=2, d=2)
+    with_all = plan(public, cliques=cliques("abcd"), held_out=0.3, spend=AMPLE)
+    assert with_all.events == plan(public, cliques=cliques("abcd"), spend=AMPLE).events
+    model = run(plan(public, auto={}, columns=["a", "b", "c"], held_out=0.3, spend=AMPLE), RING_ROWS)
+    assert not any(table.held_out for table in model.tables)
+    assert _convert.mrf_from(model, None).goodness is None
+
+
+def test_a_table_held_out_is_in_no_other_field() -> None:
+    """A later field that reuses the release has its other tables only."""
+    public = people(rows=len(ROWS))
+    first = paid_under(1, plan(public, spend=AMPLE, held_out=0.1, **CHAIN_OF_FOUR), ROWS)
+    assert [table.held_out for table in first.tables] == [False, False, False, True]
+    free = plan(public, stored(first), reuse=[1], spend=None)
+    assert list(run(free, nothing(free)).tables) == list(first.tables[:3])
+
+
 def test_targets_are_tables_of_independent_columns_and_spared_cells() -> None:
     """They are in lattice units for any noisy number of rows; small tables get what large ones cost."""
     singles = [np.array([0.25, 0.75]), np.array([0.5, 0.3, 0.2]), np.array([1.0, 0.0])]
@@ -463,7 +518,7 @@ RELEASING: list[tuple[dict[str, Any], PublicTable, Array]] = [
     (CHAIN_OF_FOUR, people(unit_cap=3), ROWS[:90]),
     ({"tree": {}, "columns": ["a", "b", "c", "d"]}, people(unit_cap=3), ROWS[:90]),
     ({"auto": {}, "columns": ["a", "b", "c", "d"]}, people(unit_cap=3), ROWS[:90]),
-    ({"independent": {}, "columns": ["a", "b", "c", "d"]}, people(unit_cap=3), ROWS[:90]),
+    ({"independent": {}, "columns": ["a", "b", "c", "d"], "held_out": 0.2}, people(unit_cap=3), ROWS[:90]),
     ({"chain": path(null_category="nowhere")}, paths(unit_cap=3, rows=90), walks(90)),
 ]
 
@@ -655,10 +710,10 @@ ASKED: list[dict[str, Any]] = [
     {"cliques": cliques(("t0", "t1"), ("t1", "t2"), ("t0", "t2")), "inference": fit_pb2.MRF_INFERENCE_LOOPY},
     {"cliques": cliques(("t0", "t1"), ("t4", "t5")), "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE},
     {"cliques": cliques(("t0", "t1"), ("t1", "t2"), ("t0", "t2")), "estimator": fit_pb2.MRF_ESTIMATOR_NLBP},
-    {"tree": {}},
+    {"tree": {}, "held_out": 0.05},
     {"independent": {}, "regularization": 3.0},
     {"tree": {}, "estimator": fit_pb2.MRF_ESTIMATOR_NLBP},
-    {"auto": {}},
+    {"auto": {}, "held_out": 0.05},
     {"auto": {}, "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE, "columns": ["t3", "t0", "t1"]},
     {"chain": path()},
     {"chain": path(null_category="nowhere"), "estimator": fit_pb2.MRF_ESTIMATOR_NAIVE},

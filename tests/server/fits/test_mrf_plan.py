@@ -101,6 +101,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("cliques[1].columns", {"cliques": cliques("ab", "bc"), "columns": ["a", "b"]}),
     *(("cliques[0].precision", {"cliques": cliques("ab", precisions=[x])}) for x in (-1.0, 1e-7, 1e7, NAN, INF)),
     *(("tree.share", {"tree": {"share": x}}) for x in (-1.0, 0.04, 0.91, NAN, INF)),
+    *(("held_out", {"held_out": x}) for x in (-1.0, 0.001, 0.51, NAN, INF)),
     ("reuse", {"reuse": list(range(1, MOST_REUSED + 2))}),
     ("reuse", {"reuse": [1, 1]}),
     ("reuse[0]", {"reuse": [2**64 - 1]}),

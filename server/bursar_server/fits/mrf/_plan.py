@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations, pairwise
 
 from bursar_ledger import Adjacency, Event
 from bursar_models.mrf import Graph
+from bursar_models.mrf._graph import is_exact
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import LARGEST, Amount, Violations, amount_of, check_enum, stop_if
 from bursar_server.fits._seam import JSON, Expected, InvalidFieldsError, Plan, PublicTable, Released
@@ -89,6 +90,9 @@ steps among 4 states 0.14, 0.16, 0.09, 0.11 and 0.11 at 0.1.
 
 OF_CHOICES = Fraction(1, 10)
 """Share of each round's price that its choice has; the table of the chosen pair has the rest."""
+
+LEAST_HELD_OUT, MOST_HELD_OUT = 0.01, 0.5
+"""Bounds of the share of the budget for the table that tests the graph."""
 
 SINGLES_FOR, LEAST_SINGLES, MOST_SINGLES = Fraction(3, 2), Fraction(1, 10), Fraction(1, 2)
 """Share of the budget for tables of single columns over what noise moves (`_drowned`), and its bounds.
@@ -183,6 +187,7 @@ class _New:
 
     measurements: tuple[Measurement, ...]
     pairs: Pairs | None
+    held_out: Pairs | None = None
 
 
 @dataclass(frozen=True)
@@ -257,6 +262,9 @@ def _check_choices(request: fit_pb2.FitMRFRequest, violations: Violations) -> No
         ("unit_weights", fit_pb2.UnitWeights),
     ):
         check_enum(field, enum, getattr(request, field), violations)
+    if not (request.held_out == 0 or LEAST_HELD_OUT <= request.held_out <= MOST_HELD_OUT):
+        text = f"expected {LEAST_HELD_OUT} to {MOST_HELD_OUT}, or 0 for no test of the graph, got {request.held_out}"
+        violations.append(("held_out", text))
     if not 0 <= request.regularization < LARGEST:
         text = f"expected a positive number, or 0 for the estimator's own, got {request.regularization}"
         violations.append(("regularization", text))
@@ -356,13 +364,34 @@ def _new(request: fit_pb2.FitMRFRequest, payment: _Payment, asked: _Asked, due: 
     try:
         if asked.kind == "chain":
             return _New(_new_chain(payment, asked), None)
+        share = Fraction(request.held_out) if _is_testable(asked) else Fraction(0)
+        held_out = _new_held_out(payment, asked, share) if share else None
+        payment = replace(payment, amount=replace(payment.amount, value=(1 - share) * payment.amount.value))
         if asked.kind == "tree":
-            return _new_tree(payment, asked, due, Fraction(request.tree.share) or DEFAULT_SHARE)
-        if asked.rounds is not None:
-            return _new_rounds(payment, asked, due, asked.rounds)
-        return _New(_new_tables(payment, asked, due, Fraction(1)), None)
+            new = _new_tree(payment, asked, due, Fraction(request.tree.share) or DEFAULT_SHARE)
+        elif asked.rounds is not None:
+            new = _new_rounds(payment, asked, due, asked.rounds)
+        else:
+            new = _New(_new_tables(payment, asked, due, Fraction(1)), None)
+        return replace(new, held_out=held_out)
     except ValueError as error:
         raise InvalidFieldsError(("spend", str(error))) from None
+
+
+def _is_testable(asked: _Asked) -> bool:
+    """Return whether two columns may be in no clique together, and the model of the rest is exact."""
+    if asked.kind in _CHOSEN:
+        return len(asked.names) > 2
+    graph, pairs = asked.graph(), combinations(range(len(asked.names)), 2)
+    return is_exact(graph) and any(not any(set(pair) <= set(one) for one in graph.cliques) for pair in pairs)
+
+
+def _new_held_out(payment: _Payment, asked: _Asked, share: Fraction) -> Pairs:
+    """Return the choice of the pair that tests the graph, and the noise of its table, as one round."""
+    bounds = table_bounds(asked.layout)
+    noise = payment.noise(bounds, share * (1 - OF_CHOICES))
+    cost = CELL_DISCOUNT * noise_std(noise, asked.layout.lattice)
+    return Pairs(Selection(1, payment.choice(bounds, share * OF_CHOICES), cost), noise)
 
 
 def _new_tables(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], share: Fraction) -> tuple[Measurement, ...]:
@@ -454,6 +483,7 @@ def _settings(
         pairs=new.pairs,
         chain=asked.kind == "chain",
         null=asked.null,
+        held_out=new.held_out,
         earlier=earlier.tables,
         public_rows=table.rows if public else None,
         estimator=ESTIMATORS[request.estimator],
@@ -474,6 +504,8 @@ def _check_answer(settings: MRFSettings, violations: Violations) -> None:
     else:
         cells = sum(math.prod(layout.shape(clique)) for clique in settings.cliques)
     tables = sum(one.statistic.size for one in settings.measurements) + (cells if settings.pairs else 0)
+    if settings.held_out is not None:
+        tables += _largest_pair(layout)
     numbers = 2 * cells + tables + sum(table.counts.size for table in settings.earlier)
     if not numbers <= MOST_NUMBERS:
         text = (
@@ -481,6 +513,10 @@ def _check_answer(settings: MRFSettings, violations: Violations) -> None:
             f"{MOST_NUMBERS:,} for an answer; leave out cliques, columns or entries, or give columns fewer bins"
         )
         violations.append(("graph", text))
+
+
+def _largest_pair(layout: Layout) -> int:
+    return math.prod(sorted(layout.sizes)[-2:])
 
 
 def _candidates(settings: MRFSettings) -> Sequence[tuple[int, ...]]:
@@ -511,6 +547,14 @@ def _releases(
         if settings.pairs.direct is not None:
             events.append(settings.pairs.direct.event(adjacency, cap))
             noise.append(release_noise(settings.pairs.direct))
+    if settings.held_out is not None:
+        selection, pair = settings.held_out.selection, table_measurement(layout, (0, 1), settings.held_out.noise)
+        events += [selection.event(layout, adjacency, cap), pair.event(adjacency, cap)]
+        size, std = _largest_pair(layout), selection.std(layout)
+        noise += [
+            types_pb2.ReleaseNoise(name="choice of the pair held out", size=1, count_std=std, times=1),
+            types_pb2.ReleaseNoise(name="table held out", size=size, count_std=pair.std, times=1),
+        ]
     return tuple(events), tuple(noise or map(table_noise, settings.earlier))
 
 
@@ -567,6 +611,7 @@ def _parameters(request: fit_pb2.FitMRFRequest, asked: _Asked, new: _New) -> dic
         "rounds": None if asked.rounds is None or new.pairs is None else new.pairs.selection.times,
         "workload": [[list(one.columns), one.weight or 1.0] for one in request.auto.workload],
         "all_sets_of": (0 if request.auto.workload else request.auto.all_sets_of or 2) if asked.rounds else None,
+        "held_out": request.held_out if new.held_out else None,
         "tree_share": (request.tree.share or float(DEFAULT_SHARE)) if asked.kind == "tree" else None,
         "null_category": request.chain.null_category or None,
         "estimator": ESTIMATORS[request.estimator],

@@ -90,7 +90,7 @@ def earlier_tables(
             text = _misfit(model, kind, schema)
             if text:
                 break
-            own = {(paid, tuple(m.columns)): m for m in model.tables if m.entry == paid}
+            own = {(paid, tuple(m.columns)): m for m in model.tables if m.entry == paid and not m.held_out}
             cells += sum(math.prod(m.counts.shape) for key, m in own.items() if key not in tables and key not in came)
             if not cells <= MOST_CELLS:
                 violations.append((f"reuse[{index}]", _TOO_MANY))

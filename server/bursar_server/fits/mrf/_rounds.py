@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from bursar_models.arrays import FloatArray
 from bursar_models.mrf import Graph, ReleasedTable, believed_rows, used_tables
 from bursar_models.mrf._candidates import Clique, candidate_marginals, joined_cells
 from bursar_models.mrf._estimation import Fitted, continued
-from bursar_models.mrf._graph import is_exact, junction_tree
+from bursar_models.mrf._graph import MAX_TREE, is_exact, junction_tree
 from bursar_models.mrf._intervals import mean_absolute, missed
 from bursar_server.fits.mrf._selection import Selection
 from bursar_server.fits.mrf._statistics import Layout, blocks_of, table_bounds, tables_statistic
@@ -107,20 +108,13 @@ def choose_in_rounds(
     """
     names, seen = [variable.name for variable in layout.variables], list(tables)
     graph, chosen, misses = Graph(layout.sizes, ()), list[Clique](), list[float]()
-    fitted, statistic = None, tables_statistic(layout, rounds.cliques)
+    fitted = None
     first, last = rounds.limits(layout, selection.times)
     for number in range(selection.times):
         fitted = _model(names, graph, seen, public_rows, fitted)
         rows = min(fitted.estimate.n_rows, float(MAX_ROWS))
         marginals = candidate_marginals(graph, fitted.estimate.log_potentials, rounds.cliques)
-        candidates = Candidates(
-            statistic=statistic,
-            blocks=blocks_of(layout, rounds.cliques),
-            targets=_targets(layout, rounds.cliques, rows, marginals),
-            block_bounds=table_bounds(layout),
-            discounts=_discounts(layout, rounds.cliques, selection.cell_cost),
-            weights=rounds.weights,
-        )
+        candidates = _candidates(layout, selection, rounds.cliques, rounds.weights, rows, marginals)
         limit = max(first, last * (number + 1) // selection.times)
         offered = _offered(graph, rounds.cliques, chosen, limit)
         clique = rounds.cliques[session.choose(candidates, offered, selection.noise)]
@@ -132,6 +126,36 @@ def choose_in_rounds(
         if is_exact(larger):
             graph, chosen = larger, list(dict.fromkeys((*chosen, clique)))
     return chosen, misses
+
+
+def choose_held_out(
+    layout: Layout,
+    selection: Selection,
+    cliques: Sequence[Clique],
+    tables: Sequence[ReleasedTable],
+    public_rows: float | None,
+    session: Session,
+) -> Clique:
+    """Choose the pair of variables whose table the model of all other tables explains worst.
+
+    Args:
+        layout: layout of the rows; at least two variables.
+        selection: one choice, as in `choose_in_rounds`.
+        cliques: cliques of the model, whose inference is exact; a pair within one is chosen only if all are.
+        tables: all tables of the model.
+        public_rows: number of rows if it is public, else None.
+        session: session that is charged for the choice.
+    """
+    graph, pairs = Graph(layout.sizes, tuple(cliques)), list(combinations(range(len(layout.variables)), 2))
+    found = _model([variable.name for variable in layout.variables], graph, tables, public_rows, None).estimate
+    marginals = candidate_marginals(graph, found.log_potentials, pairs)
+    weights, rows = (Fraction(1),) * len(pairs), min(found.n_rows, float(MAX_ROWS))
+    candidates = _candidates(layout, selection, pairs, weights, rows, marginals)
+    cells, clusters = joined_cells(graph, pairs), list(map(set, graph.cliques))
+    # Those whose table the client can compute under the model, too.
+    known = [place for place, pair in enumerate(pairs) if cells.get(pair, MAX_TREE + 1) <= MAX_TREE]
+    outside = [place for place in known if not any(set(pairs[place]) <= cluster for cluster in clusters)]
+    return pairs[session.choose(candidates, outside or known or range(len(pairs)), selection.noise)]
 
 
 def widest(cliques: Sequence[Clique]) -> tuple[Clique, ...]:
@@ -178,6 +202,25 @@ def _mean(tables: Sequence[ReleasedTable]) -> ReleasedTable:
         return first
     counts = np.mean([table.counts for table in tables], axis=0)
     return ReleasedTable(first.columns, counts, first.noise_std / math.sqrt(k), False, first.entry)
+
+
+def _candidates(
+    layout: Layout,
+    selection: Selection,
+    cliques: Sequence[Clique],
+    weights: tuple[Fraction, ...],
+    rows: float,
+    marginals: Mapping[Clique, FloatArray],
+) -> Candidates:
+    """Return sets to choose from by the distances of their tables from the model's."""
+    return Candidates(
+        statistic=tables_statistic(layout, cliques),
+        blocks=blocks_of(layout, cliques),
+        targets=_targets(layout, cliques, rows, marginals),
+        block_bounds=table_bounds(layout),
+        discounts=_discounts(layout, cliques, selection.cell_cost),
+        weights=weights,
+    )
 
 
 def _model(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bursar_ledger import Adjacency, Event
 from bursar_models.mrf import Estimate, Graph, Learning, ReleasedTable, believed_rows, estimate, used_tables
@@ -18,6 +18,7 @@ from bursar_models.mrf._intervals import unexplained
 from bursar_server.fits.mrf._rounds import (
     Rounds,
     averaged,
+    choose_held_out,
     choose_in_rounds,
     direct_tables,
     widest,
@@ -92,6 +93,7 @@ class MRFSettings:
         pairs: pairs that are chosen after them; None if there are none.
         chain: True if the variables are the steps of a homogeneous chain.
         null: state of a chain that means "not observed"; None if there is none.
+        held_out: choice of a pair whose table tests the graph, and that table's noise; None without a test.
         earlier: tables of earlier releases.
         public_rows: number of rows if it is public, else None.
         estimator: estimator of `estimate`.
@@ -106,6 +108,7 @@ class MRFSettings:
     pairs: Pairs | None
     chain: bool
     null: int | None
+    held_out: Pairs | None
     earlier: tuple[ReleasedTable, ...]
     public_rows: int | None
     estimator: Estimator
@@ -194,10 +197,29 @@ def run(settings: MRFSettings, entry: int, iterations: int, session: Session) ->
             chosen = within_clusters(layout, sets, chosen)
         cliques = widest(chosen)
     tables, learning = (*averaged(new), *direct, *settings.earlier), settings.learning(cliques)
+    if settings.held_out is not None:
+        tables = (*tables, _held_out(settings, settings.held_out, cliques, tables, session, step, release))
     found = learning.learn(tables) if settings.here else None
     if next(steps) <= iterations:  # if the client learns, the last release was the last step
         session.progress(iterations, iterations)
     return Result(learning, tables, found, unexplained(misses))
+
+
+def _held_out(
+    settings: MRFSettings,
+    pairs: Pairs,
+    cliques: tuple[Clique, ...],
+    tables: Sequence[ReleasedTable],
+    session: Session,
+    step: Callable[[], None],
+    release: Callable[[Measurement], ReleasedTable],
+) -> ReleasedTable:
+    """Choose a pair outside of the cliques and release its table; where they have all pairs, it is one table more."""
+    layout, public_rows = settings.layout, settings.public_rows
+    pair = choose_held_out(layout, pairs.selection, cliques, tables, public_rows, session)
+    step()
+    within = any(set(pair) <= set(clique) for clique in cliques)
+    return replace(release(table_measurement(layout, pair, pairs.noise)), held_out=not within)
 
 
 def _chosen(

@@ -71,6 +71,7 @@ def table_to(table: ReleasedTable) -> fit_pb2.NoisyTable:
         laplace=table.laplace,
         entry=table.entry or 0,
         pooled=table.pooled,
+        held_out=table.held_out,
     )
 
 
