@@ -40,6 +40,7 @@ from bursar_models._intervals import (
     REPLICATES,
     Interval,
     Intervals,
+    covariance_intervals,
     positive,
     share,
     two_sided,
@@ -533,9 +534,8 @@ class GaussianMixture(TableText, Estimator, Model):
         pairs = zip(self.weights_, self.separation.weight_errors, strict=True)
         weights = [within(f"weights_[{k}]", *pair, z, f"weight of component {k}") for k, pair in enumerate(pairs)]
         if self.covariance_type != "spherical":
-            return [*weights, *means], (
-                "covariances_: covariance_errors_ are of each covariance as a whole, and one standard error",
-            )
+            errors = self.separation.entry_errors(self.covariances_)
+            return [*weights, *means, *covariance_intervals(names, self.covariances_, errors, z)], ()
         spheres = zip(self.covariances_, self.separation.covariance_errors, strict=True)
         return [
             *weights,

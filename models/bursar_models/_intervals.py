@@ -174,6 +174,20 @@ def share(name: str, estimate: float, error: float, z: float, about: str) -> Int
     return Interval(name, float(estimate), float(expit(place - z * error)), float(expit(place + z * error)), about)
 
 
+def covariance_intervals(names: Sequence[str], covariances: FloatArray, errors: FloatArray, z: float) -> list[Interval]:
+    """Return intervals of the entries of covariances (k, d, d), or of variances (k, d), with standard errors."""
+    found = []
+    for k, (matrix, deviations) in enumerate(zip(covariances, errors, strict=True)):
+        for i, name in enumerate(names):
+            place = (i, i) if matrix.ndim == 2 else (i,)
+            label, words = f"covariances_[{k}].{name}", f"variance of {name!r} in component {k}"
+            found.append(positive(label, matrix[place], deviations[place] / matrix[place], z, words))
+            for j, other in enumerate(names[:i] if matrix.ndim == 2 else ()):
+                label, words = f"covariances_[{k}].{other}.{name}", f"covariance of {other!r} and {name!r}"
+                found.append(plain(label, matrix[i, j], deviations[i, j], z, f"{words} in component {k}"))
+    return found
+
+
 def spread(
     attribute: str,
     words: str,

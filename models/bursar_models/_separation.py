@@ -63,6 +63,35 @@ class Separation:
         factor = d * (1.0 + d / 2.0 if covariance_type == "spherical" else 1.0)
         return factor * float(np.sum(weights * np.square(self.covariance_errors)))
 
+    def entry_errors(self, covariances: FloatArray) -> FloatArray:
+        """Return standard errors of the entries of covariances (k, d, d), or of variances (k, d), of the same shape.
+
+        A covariance's difference from a sphere was shrunk: `covariance_errors` has the error of the size, and that of
+        the part of the shape that was kept. That part follows from both, as the rule of shrinking is known. Errors of
+        an entry are in proportion to those of a Wishart matrix, which noise on moments in the covariance's own units
+        has, too. Off the diagonal they are those before shrinking.
+        """
+        d, full = covariances.shape[1], covariances.ndim == 3
+        diagonals = np.diagonal(covariances, axis1=1, axis2=2) if full else covariances
+        levels, numbers = diagonals.mean(axis=1), d * (d + 1) // 2 if full else d
+        squares = np.square(covariances).reshape(len(covariances), -1).sum(axis=1)
+        total, shape = np.square(self.covariance_errors) * squares, np.maximum(squares - d * levels**2, 0.0)
+        # Shrinking keeps 1 - noise / |rest|^2 of the rest, of which shape = keep^2 |rest|^2 is left.
+        noise = (numbers - 1.0 + np.sqrt(2.0 * numbers)) * total
+        low, high = np.zeros_like(levels), np.ones_like(levels)
+        for _ in range(50):  # bisection, to the last bit: the left side rises with what is kept
+            keep = (low + high) / 2.0
+            above = noise * keep**2 > (1.0 - keep) * (1.0 + keep * (numbers - 1.0)) * shape
+            low, high = np.where(above, low, keep), np.where(above, keep, high)
+        keep = np.where(shape > 0, low, 0.0)
+        relative = total / (1.0 + keep * (numbers - 1.0)) / levels**2
+        kept = relative * (1.0 / d + keep * (1.0 - 1.0 / d))
+        if not full:
+            return np.asarray(diagonals * np.sqrt(kept)[:, None])
+        products = diagonals[:, :, None] * diagonals[:, None, :] + np.square(covariances)
+        shares = np.where(np.eye(d) > 0, kept[:, None, None], relative[:, None, None])
+        return np.asarray(np.sqrt(shares * products / 2.0))
+
     def __repr__(self) -> str:
         return f"Separation: {len(self.mean_errors)} components of {self.sought} that were looked for"
 

@@ -12,12 +12,13 @@ from scipy import stats
 
 from bursar._fits._separated_gmm import separated_gmm_from
 from bursar_ledger import Adjacency
+from bursar_models import Separation
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import separated_gmm
 from bursar_server.fits.mixtures.em import Mixture, recentred_step
 from bursar_server.fits.mixtures.radius_statistics import RADIUS_LATTICE, radius_statistic
 from bursar_server.fits.separated_gmm import _locate, _refine, _run, _tree
-from bursar_server.fits.separated_gmm._estimate import Estimate, Moment, combine, without_borders
+from bursar_server.fits.separated_gmm._estimate import Estimate, Moment, combine, shrink, without_borders
 from bursar_server.fits.separated_gmm._locate import Ball
 from bursar_server.fits.separated_gmm._mixture import least_apart
 from bursar_server.fits.separated_gmm._parts import Parts
@@ -448,6 +449,35 @@ def test_errors_are_about_those_that_occur() -> None:
         order = [int(np.argmin(np.linalg.norm(array(model.means) - mean, axis=1))) for mean in APART]
         ratios.append((array(model.means)[order] - APART) / array(model.mean_errors)[order])
     assert 0.5 < float(np.sqrt(np.mean(np.square(ratios)))) < 2.0
+
+
+@pytest.mark.parametrize("form", [fit_pb2.COVARIANCE_TYPE_FULL, fit_pb2.COVARIANCE_TYPE_DIAG])
+@pytest.mark.parametrize("length", [1.0, 3.0])
+def test_entries_of_covariances_are_within_their_errors(length: float, form: Any) -> None:
+    """Of 1,000 noisy covariances of 500 rows, shrunk or not: 95 in 100 of variances, at least as many off the diagonal.
+
+    Binomial: five errors of 1,000 are 0.035, so that this fails by chance once in a million times.
+    """
+    settings, n, noise = plan(covariance_type=form).settings, 500, 0.1
+    unit = 3.0 * settings.sigma_min
+    root = unit * np.linalg.cholesky(np.array([[length, 0.5 * (length - 1.0)], [0.5 * (length - 1.0), 1.0]]))
+    truth, generator = root @ root.T, np.random.default_rng(1)  # noqa: TID251 - rows and noise of a test
+    inside = []
+    for _ in range(1000):
+        z = generator.standard_normal((n, 2))
+        error = noise * generator.standard_normal((2, 2)) / np.sqrt(2.0)
+        raw = root @ (z.T @ z / n + (error + error.T) / np.sqrt(2.0)) @ root.T
+        level = float(np.trace(truth)) / 2.0
+        covariance, relative = shrink(settings, raw, (noise * level) ** 2, n)
+        separation = Separation(1, np.ones((1, 2)), np.ones(1), np.array([relative]))
+        given = covariance[None] if form == fit_pb2.COVARIANCE_TYPE_FULL else np.diag(covariance)[None]
+        errors = separation.entry_errors(given)[0]
+        wanted = truth if errors.ndim == 2 else np.diag(truth)
+        inside.append(np.abs(given[0] - wanted) <= 1.96 * errors)
+    shares = np.mean(inside, axis=0)
+    variances = np.diag(shares) if shares.ndim == 2 else shares
+    assert ((variances > 0.91) & (variances < 0.99)).all()
+    assert shares.ndim == 1 or shares[0, 1] > 0.91
 
 
 def test_counts_by_radius_have_the_noise_that_is_told() -> None:
