@@ -12,7 +12,7 @@ import bursar
 from bursar_models import MarkovRandomField, ReleasedTable, Variable
 from bursar_models.budget import ReleaseNoise
 from bursar_models.mrf import Learning
-from bursar_models.mrf._intervals import column_spread, mean_absolute, missed, unexplained
+from bursar_models.mrf._intervals import _ratios, column_spread, mean_absolute, missed, unexplained
 
 SIZES = {"a": 3, "b": 4, "c": 2}
 VARIABLES = tuple(Variable(name, tuple(f"{name}{i}" for i in range(size))) for name, size in SIZES.items())
@@ -228,3 +228,20 @@ def test_wrong_questions_are_refused() -> None:
             model.intervals(**wrong)
     with pytest.raises(ValueError, match="level"):
         model.error("a", level=2)
+
+
+def test_parts_of_a_total_without_noise_have_the_score_interval() -> None:
+    """Sampling alone gives Wilson's interval; noise makes it wider, and a total that noise hides has 0 to 1."""
+    rows, z, total = 1_000.0, 1.96, 0.1
+    low, high = _ratios(np.array([0.03, 0.0]), total, 0.0, 0.0, 0.0, rows, z)
+    n, p = rows * total, 0.3
+    middle, reach = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    assert [low[0], high[0]] == pytest.approx([(middle + sign * reach) / (1 + z**2 / n) for sign in (-1, 1)])
+    assert [low[1], high[1]] == pytest.approx([0.0, z**2 / (n + z**2)])
+    noise = 0.02**2
+    below, above = _ratios(np.array([0.03]), total, noise, noise, 2 * noise, rows, z)
+    assert (below < low[0]).all()
+    assert (above > high[0]).all()
+    assert (above < 1).all()
+    hidden = _ratios(np.array([0.03]), total, noise, noise, 9 * noise, rows, z)
+    assert [float(end[0]) for end in hidden] == [0.0, 1.0]

@@ -162,7 +162,7 @@ class Evidence:
         return self.bounds((name,), z, sampling=sampling)
 
     def conditional(self, columns: tuple[str, ...], given: Mapping[str, int], z: float) -> tuple[FloatArray, Bounds]:
-        """Return probabilities of columns given states of others, and the ends of their intervals, by the delta rule.
+        """Return probabilities of columns given states of others, and the ends of their intervals.
 
         Without a table of all of them the ends are ratios of bounds.
         """
@@ -176,14 +176,14 @@ class Evidence:
             below, above = (float(ends[state]) for ends in self.bounds(tuple(given), z))
             upper = np.minimum(high / below, 1.0) if below > 0 else nothing[1]
             return cells, (np.minimum(low / above if above > 0 else nothing[0], upper), upper)
-        noise = observed.std / self.rows
-        # The rule is linear in the total, which has to be well above its own error.
-        if not total > 2 * z * math.sqrt(joint.size * noise**2 + total / self.rows):
-            return cells, nothing
-        variance = (noise / total) ** 2 * (1 - 2 * cells + joint.size * np.square(cells))
-        held = self.rows * total
-        error = np.sqrt(variance + np.maximum(cells * (1 - cells), 1 / held) / held)
-        return cells, (np.maximum(cells - z * error, 0.0), np.minimum(cells + z * error, 1.0))
+        # Cells of the state share the noise of their total, which other tables tell, too.
+        noise, apart = (observed.std / self.rows) ** 2, max(observed.moved(joint, self.rows), 1.0)
+        alone = self.observed(tuple(given))
+        whole = min(apart * noise, (alone.std / self.rows) ** 2 if alone else math.inf)
+        low, high = _ratios(
+            joint, total, noise * (1 - 1 / apart) + whole / apart**2, whole / apart, whole, self.rows, z
+        )
+        return cells, (low, high)
 
     def error(self, columns: tuple[str, ...], level: float) -> TableError:
         """Return the expected error of the model's table of columns, and a bound.
@@ -292,6 +292,30 @@ def missed(cells: FloatArray, rows: float, counts: FloatArray, noise: float) -> 
 def unexplained(tests: Sequence[float]) -> float | None:
     """Return the mean of the later half of what the rounds' models missed; None if there were no rounds."""
     return float(np.mean(tests[-max(3, len(tests) // 2) :])) if tests else None
+
+
+def _ratios(parts: FloatArray, total: float, part: float, shared: float, whole: float, rows: float, z: float) -> Bounds:
+    """Return ends of intervals of z errors of parts of a total: all p at which part - p total may be 0.
+
+    That difference is normal, whatever the total; its variance has sampling added, (total p (1 - p)) / rows. Source:
+    Fieller (1954), "Some problems in interval estimation".
+
+    Args:
+        parts: estimates.
+        total: estimate of the total.
+        part: variance of the noise on a part.
+        shared: its covariance with that on the total.
+        whole: variance of the noise on the total.
+        rows: number of rows, at least 1.
+        z: number of errors.
+    """
+    a = total**2 - z**2 * (whole - total / rows)
+    b = parts * total + z**2 * (total / rows / 2 - shared)
+    c = np.square(parts) - z**2 * part
+    if not a > 0:
+        return np.zeros(parts.shape), np.ones(parts.shape)
+    reach = np.sqrt(np.maximum(np.square(b) - a * c, 0.0))
+    return np.clip((b - reach) / a, 0.0, 1.0), np.clip((b + reach) / a, 0.0, 1.0)
 
 
 def _at(table: FloatArray, state: tuple[int, ...]) -> FloatArray:
