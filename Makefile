@@ -40,8 +40,9 @@ coverage: kernels ## run the tests as `make test` does, and print their branch c
 	$(BIN)/python -Im pytest -m 'not slow' -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	@printf 'Branch coverage: %s %%\n' "$$($(BIN)/python -m coverage report --format=total --precision=1)"
 
-slow: kernels ## run the long statistical tests
-	$(BIN)/python -Im pytest -m slow -n 2 --dist worksteal
+# Tests of one group share what takes long to make, in one process.
+slow: kernels ## run the long tests
+	$(BIN)/python -Im pytest -m slow -n 3 --dist loadgroup --no-loadscope-reorder
 
 # Its build for processors, which the common index has not got: pip takes it from a folder or an index that it was told of.
 # What it depends on is not needed for arrays, and partly older than what the tests have.

@@ -22,6 +22,8 @@ from bursar_ledger.audit.cli import main as audit
 from tests.console import lines, matches
 from tests.pages import WITH_CODE
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
+
 ROOT = Path(__file__).resolve().parent.parent
 EXPORT = re.compile(r'export (BURSAR_\w+)="(.*)"')
 

@@ -126,6 +126,7 @@ def killed(path: Path) -> str:
     return status
 
 
+@pytest.mark.slow
 def test_a_crash_leaves_nothing_stuck(purse: Bursar, ledger_path: Path) -> None:
     """Kill the server between debit and release, thrice: the request is neither paid twice nor blocked for ever.
 

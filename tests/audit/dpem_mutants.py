@@ -160,7 +160,7 @@ def wrong_sensitivities() -> list[Mutant]:
         planted("add-remove sensitivity on a replace pair", origin, *priced, n=800, slow=True),
         planted("unit cap ignored", units, *priced, n=60),
         planted("clip removed", unclipped_ball, *told, n=100, slow=True),
-        planted("clip x 1.5", wide_ball, *told, n=400, slow=True),
+        planted("clip x 1.5", wide_ball, *told, n=1_400, slow=True),
         planted("scatter about the noised mean", far_mean, *told, n=50, slow=True),
         planted("a row in two bins", two_bins, "T0 agreement", "T4 sensitivity", n=10),
         planted("a row in two cells", two_cells, "T0 agreement", "T4 sensitivity", n=10),

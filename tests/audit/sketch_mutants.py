@@ -212,7 +212,7 @@ def wrong_sensitivities() -> list[Mutant]:
     trusting = replace(there, session=with_pieces(planned(AR), parts=poisoned))
     seen = ("T2 distinguish", "T4 sensitivity", "T5 arithmetic")
     return [
-        planted("add-remove sensitivity on a replace pair", swapped, *seen, n=150),
+        planted("add-remove sensitivity on a replace pair", swapped, *seen, n=200),
         planted("unit cap ignored", uncapped(there, fit_sketch(AR, cap=3)), *seen, n=60),
         planted("count left out of the price", uncounted(), "T4 sensitivity", n=2),
         planted("signature of length 1.5", louder_kernel, "T0 agreement", "T4 sensitivity", n=5),

@@ -127,6 +127,7 @@ def adversarial(entry: Entry, statistic: Statistic, coordinate: int) -> tuple[Ar
     return found[int(np.argmax(added))], found[int(np.argmin(added))]
 
 
+@pytest.mark.slow
 @each("entry", CATALOGUE, ids=lambda entry: entry.name)
 def test_no_statistic_overflows_on_the_largest_table(entry: Entry) -> None:
     """Rows are tried that add the most, or the least, to the first number and to the last, under both adjacencies."""

@@ -187,6 +187,7 @@ def nonsense(m: int) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize(("k", "d", "m"), [(1, 1, 1), (3, 1, 2), (3, 8, 24)])
 def test_nonsense_gives_a_valid_model(

@@ -274,6 +274,7 @@ def _keep_many(file: Path, first: int) -> None:
         Shelf(file, "s").keep(_head(size))
 
 
+@pytest.mark.slow
 def test_programs_that_write_at_once_leave_the_newest_head(file: Path) -> None:
     """Two processes write every size once; the largest is there at the end."""
     context = multiprocessing.get_context("spawn")

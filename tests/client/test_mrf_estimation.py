@@ -186,6 +186,7 @@ def test_graphs_too_dense_for_exact_inference_are_learnt_by_loopy() -> None:
         estimate(graph, tables, 1e5, inference="exact")
 
 
+@pytest.mark.slow
 @each("estimator", ESTIMATORS)
 @each("laplace", [False, True])
 @each("fill", [0.0, 1.0, -1.0, 1e300, -1e300, 1e12])

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
 
 
+@pytest.mark.slow
 def test_the_pages_tests_pass(tmp_path: Path) -> None:
     """They run in a folder and a process of their own, with pytest as it comes."""
     (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

@@ -17,6 +17,7 @@ from tests.client.trajectories import SHAPES, released
 TRUTH = {"weights_[0]": 0.6, "weights_[1]": 0.4, "background_weight": 0.0, "means_[0].a": 9.5, "means_[1].b": 10.4}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SHAPES)
 def test_every_form_of_covariance_has_short_intervals_about_the_truth(kind: Any) -> None:
     """Intervals of six standard errors contain the truth; none is left out or wide."""
@@ -60,6 +61,7 @@ def test_what_the_sums_do_not_determine_is_named() -> None:
     assert "means_[0].a" in found.left_out[0]
 
 
+@pytest.mark.slow
 def test_a_model_with_its_trajectory_is_plain_json() -> None:
     """A saved model has the same intervals; one without a trajectory loads, and says why it has none."""
     model = released("full", 5)

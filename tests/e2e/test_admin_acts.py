@@ -52,6 +52,7 @@ def _refused(server: Server, channel: grpc.Channel, request_id: str, rho: float)
     return code
 
 
+@pytest.mark.slow
 def test_acts_bind_the_next_request_of_a_running_server(home: Home) -> None:
     """A table, an allowance, a call limit, a total, new rows, retirement: each from the next request on."""
     server = home.start()

@@ -67,6 +67,7 @@ def test_idle_connections_take_nothing_from_fits_and_end(home: Home) -> None:
     assert verify(home.state.ledger).problems == ()
 
 
+@pytest.mark.slow
 def test_a_server_without_descriptors_debits_nothing(home: Home) -> None:
     """Its callers are told to come back; what was paid for before is served; later all is as it was."""
     server = home.start(descriptors="-S -n 256")

@@ -35,6 +35,7 @@ def fit(server: Server, request_id: str) -> list[fit_pb2.FitDPEMResponse]:
         return list(stub.FitDPEM(message, metadata=server.bearer()))
 
 
+@pytest.mark.slow
 def test_who_signals_all_processes_or_kills_the_wrong_one_loses_nothing(home: Home) -> None:
     """SIGTERM to the parent of all fits changes nothing; without it the server ends, and the next one goes on.
 
@@ -63,6 +64,7 @@ def test_who_signals_all_processes_or_kills_the_wrong_one_loses_nothing(home: Ho
     assert verify(home.state.ledger).problems == ()
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_killed_has_failed_for_good(home: Home) -> None:
     """SIGKILL at work, as of a kernel out of memory, leaves one debit, the constant failure and no draw."""
     home.add_table("large", rows=200_000, shift=0.25)

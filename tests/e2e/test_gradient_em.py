@@ -70,6 +70,7 @@ def _check_numbers(estimate: object, errors: object, truth: object) -> None:
     assert (np.asarray(errors, dtype=float) < 0.2 * np.abs(np.asarray(truth, dtype=float))).all()
 
 
+@pytest.mark.slow
 def test_every_model_is_previewed_paid_found_and_verified(home: Home) -> None:
     """The debit is the previewed one, results are near the truth, and a repetition is free."""
     _houses(home)

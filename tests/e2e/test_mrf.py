@@ -50,6 +50,7 @@ def _trips(home: Home) -> None:
     home.admin("import", "--manifest", folder / "table.toml", "--csv", folder / "rows.csv", *budget)
 
 
+@pytest.mark.slow
 def test_fields_are_previewed_paid_reused_and_verified(home: Home) -> None:
     """The debit is the previewed one; people count once; tables of earlier releases are free."""
     _trips(home)

@@ -10,8 +10,12 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import PATIENCE
 from tests.ports import free_port
+
+pytestmark = pytest.mark.slow
 
 ANSWERS = (
     *("utf-8", "", "", "Members", "yes", "none", "1000", "1,234.5"),

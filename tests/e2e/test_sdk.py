@@ -100,6 +100,7 @@ def test_crashes_and_restarts_are_no_reason_to_complain(home: Home, connect: Con
     assert _debits(home) == 1 + 2
 
 
+@pytest.mark.slow
 def test_what_was_bought_is_had_again_by_another_program(home: Home, connect: Connect) -> None:
     """A restarted server answers a client that sent no request; another analyst gets nothing."""
     server = home.start()
@@ -150,6 +151,7 @@ def test_a_state_directory_made_anew_is_another_server(home: Home, connect: Conn
     assert connect(server).dataset("people").available().share == 1.0
 
 
+@pytest.mark.slow
 def test_what_is_left_is_all_that_one_may_spend(home: Home, connect: Connect) -> None:
     """An allowance and then a maximum per request limit it: each time the preview's price, and then it is gone."""
     with Ledger.open(home.state.ledger) as ledger:

@@ -71,6 +71,7 @@ def _check_found(model: bursar.GaussianMixture) -> None:
     assert (distances <= 8 * covariances * 4.0 * 2**0.5).all()
 
 
+@pytest.mark.slow
 def test_what_lies_apart_is_found_paid_and_verified(home: Home) -> None:
     """The debit is the previewed one, results are near the truth, and a repetition is free."""
     _stars(home)

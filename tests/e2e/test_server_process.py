@@ -114,11 +114,13 @@ def test_a_second_server_on_one_state_directory_is_refused(shared: Server, refus
     assert "another bursar-server" in said
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_named(home: Home, shared: Server, refusal: Callable[..., str]) -> None:
     """Two servers never share a port."""
     assert shared.address in refusal("--state", home.state.path, "--address", shared.address)
 
 
+@pytest.mark.slow
 def test_nothing_is_served_from_a_ledger_that_does_not_verify(home: Home, refusal: Callable[..., str]) -> None:
     """A changed entry is named, and the server does not start."""
     with sqlite3.connect(home.state.ledger) as file:
@@ -131,12 +133,14 @@ def test_nothing_is_served_from_a_ledger_that_does_not_verify(home: Home, refusa
     assert "entry 4" in refusal("--state", home.state.path, "--address", "127.0.0.1:0")
 
 
+@pytest.mark.slow
 def test_a_bad_setting_keeps_the_server_from_starting(home: Home, refusal: Callable[..., str]) -> None:
     """The message names the setting."""
     home.state.config.write_text("fit_workers = 0")
     assert "fit_workers" in refusal("--state", home.state.path)
 
 
+@pytest.mark.slow
 def test_a_fit_killed_between_debit_and_release_runs_again_under_its_debit(home: Home) -> None:
     """The next server after kill -9 answers with the same receipt, and there is one debit."""
     server = home.start()
@@ -170,6 +174,7 @@ def test_a_signal_that_no_sleeping_thread_hears_still_stops_the_server() -> None
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_cannot_keep_the_server_from_ending(home: Home) -> None:
     """Its stream is full and stays so; after `shutdown_seconds` it is cut off, and the release is stored anyway."""
     home.state.config.write_text("shutdown_seconds = 1.0\n")
@@ -194,6 +199,7 @@ def test_a_client_that_does_not_read_cannot_keep_the_server_from_ending(home: Ho
         assert ledger.release(receipt.entry)
 
 
+@pytest.mark.slow
 def test_a_busy_server_that_is_told_to_stop_finishes_what_was_paid_for(home: Home) -> None:
     """Calls that run, that wait and that come too late: every debit has its release when the process has ended."""
     home.state.config.write_text("fit_workers = 1\nresponse_quantum_seconds = 0.1\n")

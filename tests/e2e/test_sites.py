@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tests.e2e.conftest import Home
 
+pytestmark = pytest.mark.slow
+
 SEED, SIGMA, M, ROWS = 11, 0.3, 60, 3000
 CENTRES = np.array([[0.55, 2.5], [-0.45, 7.5], [-0.45, 1.5]])
 """Centres of the tables of these tests, and of the one that is west."""

@@ -195,6 +195,7 @@ with Ledger.open(sys.argv[1]) as ledger:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="needs a limit on the size of files")
 @pytest.mark.parametrize("room", [0, 4096, 60_000])
 def test_a_full_disk_leaves_no_half_copy(ledger: Ledger, ask: Ask, path: Path, tmp_path: Path, room: int) -> None:

@@ -131,6 +131,7 @@ def _race_processes(race: Race, path: Path, rounds: int) -> None:
         race.run(rounds, ask_all)
 
 
+@pytest.mark.slow
 def test_of_racing_processes_one_gets_the_last_unit(race: Race, path: Path) -> None:
     """Processes that hold the file open."""
     _race_processes(race, path, 50)

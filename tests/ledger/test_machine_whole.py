@@ -345,6 +345,7 @@ BUGS: dict[str, tuple[object, str, Callable[..., Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_machine_finds_planted_bugs(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger with a defect does not get through; where the machine does not notice first, the file's rules do."""

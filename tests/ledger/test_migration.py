@@ -149,6 +149,7 @@ def start(path: Path, where: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("next_version")
 def test_processes_that_upgrade_at_once_do_it_once(old: Path) -> None:
     """Three open the file together: one upgrade in the chain."""
@@ -161,6 +162,7 @@ def test_processes_that_upgrade_at_once_do_it_once(old: Path) -> None:
     assert verify(old).problems == ()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("next_version")
 @pytest.mark.parametrize("where", ["entry", "commit"])
 def test_a_process_that_is_killed_in_between_leaves_the_old_version(old: Path, where: str) -> None:

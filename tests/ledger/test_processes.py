@@ -9,7 +9,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from bursar_ledger import BudgetExhaustedError, DebitRequest, DebitStatus, Ledger, cost_units, verify
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import sys

@@ -64,6 +64,7 @@ def test_a_number_beyond_all_entries_is_soon_found(history: Path, tamper: Any) -
     assert f"entry {2**61}: expected entry 22 here; entries are missing or out of order" in problems
 
 
+@pytest.mark.slow
 def test_helpers_end_when_who_asked_for_them_is_killed(history: Path, tmp_path: Path) -> None:
     """SIGKILL leaves no process that goes on verifying."""
     script = tmp_path / "endless.py"

@@ -14,6 +14,8 @@ import pytest
 
 from tests.refresh_proofs import stale
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("recipe")]
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("proto", "models", "ledger", "server", "client")
 COMPILE = "from bursar_server.fits.registry import FITS; [fit.warm_up() for fit in FITS.values()]"

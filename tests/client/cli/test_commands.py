@@ -587,6 +587,7 @@ def test_headers_are_bold_where_colours_are_wanted(
     assert capsys.readouterr().out == ("\x1b[1ma\x1b[0m\nb\n" if bold else "a\nb\n")
 
 
+@pytest.mark.slow
 def test_a_server_can_be_tried_in_one_command() -> None:
     """A command finds a server on synthetic rows, and its exit status is that of the program."""
     program = [sys.executable, "-c", "from bursar._cli import main; main()", "try"]

@@ -30,6 +30,7 @@ def fit(X: Array, source: NoiseSource | None = None, **fields: Any) -> fit_pb2.G
     return run(plan(table(X.shape[1], rows=len(X)), **{**defaults, **fields}), X, source=source)
 
 
+@pytest.mark.slow
 def test_the_planted_number_is_chosen_and_its_mixture_returned() -> None:
     """Three groups: three components at the groups' places; the others score clearly worse.
 
@@ -83,6 +84,7 @@ def test_the_price_is_that_of_the_largest_number() -> None:
     assert taps[0] == taps[1]
 
 
+@pytest.mark.slow
 @each(
     "fields",
     [

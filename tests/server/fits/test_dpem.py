@@ -236,6 +236,7 @@ def test_spherical_models_mean_the_same_in_the_datas_units() -> None:
     assert array(run(made, X).covariances) == pytest.approx([1.0, 1.0], rel=0.3)
 
 
+@pytest.mark.slow
 def test_private_start_finds_ten_clusters() -> None:
     """Ten clusters in ten dimensions, 20,000 rows, epsilon 1: within a per cent of Lloyd's in most runs."""
     generator = np.random.default_rng(0)  # noqa: TID251 - rows of a test

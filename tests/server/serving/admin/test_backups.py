@@ -186,6 +186,7 @@ def _kill(what: str, state: Path, path: Path) -> None:
     assert done.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_killed_backup_is_none(admin: Admin, tmp_path: Path) -> None:
     """Nothing has its name, the state is served on, and the next one removes what is left."""
     admin.add()
@@ -416,6 +417,7 @@ def test_a_restored_directory_is_a_good_one(admin: Admin, tmp_path: Path) -> Non
     assert not (restored.state.path / backups._MARK).exists()
 
 
+@pytest.mark.slow
 def test_a_restoration_that_was_cut_off_is_begun_again(admin: Admin, tmp_path: Path) -> None:
     """The directory cannot be served until then."""
     admin.add()

@@ -212,6 +212,7 @@ def test_what_was_cut_off_is_finished_under_its_debit(site: Admin, monkeypatch: 
     assert site.entries()[-1].kind == "release"
 
 
+@pytest.mark.slow
 def test_a_command_that_was_killed_is_finished_under_its_debit(site: Admin) -> None:
     """The process ends after its debit and before its release; its lock goes with it."""
     script = (
