@@ -294,7 +294,7 @@ def wrong_sensitivities() -> list[Mutant]:
     signed = fit_mrf(RO, spend=pure(6), **TABLES)
     signs = replace(signed, session=with_pieces(planned(RO, **TABLES).said, share=either_sign))
     return [
-        planted("add-remove sensitivity on a replace pair", mispriced(cheap, paid), *seen, n=110),
+        planted("add-remove sensitivity on a replace pair", mispriced(cheap, paid), *seen, n=140),
         planted("unit cap ignored", uncapped(cheap, fit_mrf(AR, cap=3, **ALONE, **ROWS)), *seen, n=120),
         planted("rows priced as shares", priced_as_shares(), "T2 distinguish", "T4 sensitivity", n=120),
         planted("counts of either sign priced as tables", signs, "T0 agreement", "T4 sensitivity", n=2),
