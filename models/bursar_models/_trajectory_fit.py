@@ -54,6 +54,9 @@ _LEAST_NOISE = 1e-11
 """Least variance of noise over the largest of sampling: counts of all components add up to the rows, so that without
 noise the covariance would be singular, and rounding alone could make it indefinite."""
 
+_UNEXPLAINED = 5.0
+"""`Fitted.excess` from which a mixture does not explain the sums: right ones had -1.4 to 2.4."""
+
 _LEAST_SHARE = 1e-4
 """Least share of a background in covariances; an estimate may be less, even below 0, as noise is."""
 
@@ -73,6 +76,7 @@ class Fitted:
         covariance_errors: standard errors of the entries of the covariances, shape (k, d, d).
         background_error: standard error of the background's share.
         settled: whether the last round moved less than what an interval resolves.
+        excess: what the mixture leaves of the sums, in deviations from its mean if the model is right: Hansen's test.
     """
 
     weights: FloatArray
@@ -85,6 +89,7 @@ class Fitted:
     covariance_errors: FloatArray
     background_error: float
     settled: bool
+    excess: float = 0.0
 
 
 def fit_trajectory(
@@ -118,17 +123,20 @@ def fit_trajectory(
     # Most rounds are far from the optimum, where few points show the way; those near it take as many as pay.
     for points in dict.fromkeys((_LEAST_POINTS, int(min(max(_WORK / sums, _LEAST_POINTS), _MOST_POINTS)))):
         problem = _Problem(trajectory, box, covariance_type, len(theta.means), points)
-        theta, information, settled = _settled(problem, theta)
+        theta, information, settled, excess = _settled(problem, theta)
         if not settled:
             break
     # Without the damping, which would make what the sums leave open look known.
     values, vectors = np.linalg.eigh(information)
     spread = vectors / np.sqrt(np.maximum(values, 1e-9))
-    return problem.in_units(theta, trajectory, spread, settled)
+    return replace(problem.in_units(theta, trajectory, spread, settled), excess=excess)
 
 
-def _settled(problem: _Problem, theta: _Mixture) -> tuple[_Mixture, FloatArray, bool]:
-    """Return the mixture after rounds of Gauss-Newton, the information before the last, and whether that was short."""
+def _settled(problem: _Problem, theta: _Mixture) -> tuple[_Mixture, FloatArray, bool, float]:
+    """Return the mixture after rounds of Gauss-Newton.
+
+    With it: the information before the last round, whether that was short, and `Fitted.excess`.
+    """
     settled = False
     for _ in range(_ROUNDS):
         design, residual = problem.whitened(theta)
@@ -140,7 +148,11 @@ def _settled(problem: _Problem, theta: _Mixture) -> tuple[_Mixture, FloatArray, 
         settled = math.sqrt(float(move @ information @ move) / len(move)) < _CLOSE
         if settled:
             break
-    return theta, information, settled
+    # The sum of squares that no move explains is chi-squared, with as many degrees of freedom as numbers are left.
+    explained = design @ np.linalg.lstsq(design, residual, rcond=None)[0]
+    free = max(len(residual) - len(move), 1)
+    excess = (float(np.square(residual - explained).sum()) - free) / math.sqrt(2 * free)
+    return theta, information, settled, excess
 
 
 @dataclass(frozen=True, eq=False)
@@ -413,6 +425,11 @@ def trajectory_intervals(
     if open_:
         reason = "not determined: the noisy sums leave it open, so that the released number may be anything"
         notes.append(f"{', '.join(open_)}: {reason}")
+    if fitted.excess > _UNEXPLAINED:
+        notes.append(
+            "all intervals are not to be trusted: no mixture of this form explains the noisy sums of all steps "
+            f"({fitted.excess:.3g} deviations more is left than noise and sampling leave)"
+        )
     if not fitted.settled:
         notes.append(
             f"all intervals: the fit to the noisy sums had not settled after {_ROUNDS} rounds; they may be too narrow"
