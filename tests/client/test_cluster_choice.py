@@ -61,6 +61,7 @@ def deviations(sketch: Sketch, law: str, numbers: tuple[int, ...]) -> FloatArray
     return np.asarray((found.mean_squares - true) / errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["normal", "t", "outliers"])
 @pytest.mark.parametrize("signature", ["exponential", "one_bit"])
 def test_mean_squares_are_those_of_the_population(law: str, signature: Signature) -> None:
@@ -70,6 +71,7 @@ def test_mean_squares_are_those_of_the_population(law: str, signature: Signature
     assert (np.abs(found) < 4).all(), found
 
 
+@pytest.mark.slow
 def test_rows_at_few_of_the_frequencies_add_their_error() -> None:
     """A mask of an eighth of the frequencies makes intervals wider, and they hold."""
     frequencies = Frequencies(100, 2, 3, 0.12)
@@ -79,6 +81,7 @@ def test_rows_at_few_of_the_frequencies_add_their_error() -> None:
     assert (np.abs(deviations(few, "normal", (1, 2))) < 4).all()
 
 
+@pytest.mark.slow
 def test_combinations_of_many_moments_lose_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """A third of the numbers, chosen where the rows' law can differ, gives nearly the same intervals."""
     sketch = sketched(7)
@@ -89,6 +92,7 @@ def test_combinations_of_many_moments_lose_little(monkeypatch: pytest.MonkeyPatc
     assert part.high - part.low == pytest.approx(whole.high - whole.low, rel=0.5)
 
 
+@pytest.mark.slow
 def test_three_groups_are_found_and_fewer_are_ruled_out() -> None:
     """The choice is of components; its text says what was tried."""
     found = sketched(8).choose(5, n_init=2)
@@ -102,6 +106,7 @@ def test_three_groups_are_found_and_fewer_are_ruled_out() -> None:
     assert (np.diff(found.mean_squares[:3]) < 0).all()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers() -> None:
     """A seed of restarts and points is all the randomness there is."""
     sketch = sketched(9)
@@ -117,6 +122,7 @@ def test_the_largest_number_is_no_end() -> None:
     assert "more than were tried" in repr(found)
 
 
+@pytest.mark.slow
 def test_what_the_frequencies_do_not_see_is_said() -> None:
     """Frequencies for clusters a thirtieth as wide do not see wide ones."""
     rng = np.random.default_rng(3)  # noqa: TID251 - rows of a test

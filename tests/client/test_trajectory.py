@@ -137,6 +137,7 @@ def test_sums_that_no_mixture_explains_are_said() -> None:
     assert any("no mixture of this form explains" in note for note in wrong.intervals().left_out)
 
 
+@pytest.mark.slow
 def test_what_a_right_mixture_leaves_is_as_noise_and_sampling_leave_it() -> None:
     """Hansen's statistic has mean 0 and deviation 1 over samples."""
     found = []
