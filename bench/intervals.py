@@ -20,6 +20,7 @@ gradients: means by FitGradientEM, coefficients of mixtures of regressions, and 
 separated: FitSeparatedGMM, one to eight Gaussians in two to ten columns, and how many of the fits warn.
 clusters: k-means by FitDPEM, of real tables as populations and of normal groups; targets are shares and means of the
     population's rows nearest to the returned centres.
+real_mixtures: mixtures of real tables by FitDPEM; targets are what EM without noise makes of the population from there.
 mixtures: mixtures by FitDPEM, of planted groups; targets are weights, means and variances of the best mixture.
 """
 
@@ -541,10 +542,13 @@ def best_of(population: Population) -> tuple[Array, Array, Array]:
 def mixture_trial(population: Population, best: Any, n: int, epsilon: float, adjacency: Adjacency, seed: int) -> Any:
     """Return tallies of one mixture by FitDPEM, and the model."""
     k, d = population.means.shape
-    columns = tuple(BoundedColumn(column, -1.0, 1.0) for column in names_of(d))
-    table = PublicTable("bench", columns, adjacency, 1, n)
+    table = replace(plane_table(n, d), adjacency=adjacency)
     model = fitted(bursar.DPEM(n_components=k), spend_of(epsilon), table, array_rows(population.rows(n, seed)))
-    weights, means, variances = best
+    return mixture_tallies(model, *best), model
+
+
+def mixture_tallies(model: Any, weights: Array, means: Array, variances: Array) -> Tallies:
+    """Return tallies of a mixture, whose true components are those nearest to its own."""
     order = [int(np.square(means - mean).sum(axis=1).argmin()) for mean in model.means_]
     tallies: Tallies = {"mean": Tally(), "weight": Tally(), "variance": Tally()}
     for one in model.intervals():
@@ -555,7 +559,42 @@ def mixture_trial(population: Population, best: Any, n: int, epsilon: float, adj
         elif attribute in ("means_", "covariances_") and len(parts) == 2:
             kind, truth = ("mean", means) if attribute == "means_" else ("variance", variances)
             tallies[kind].add([one], [float(truth[order[int(parts[0])], int(parts[1][1:])])])
-    return tallies, model
+    return tallies
+
+
+REAL_MIXTURES: tuple[tuple[str, int, float, Adjacency], ...] = (
+    ("storms", 20_000, 1.0, ADD),
+    ("careers", 50_000, 1.0, REPLACE),
+    ("stops", 20_000, 3.0, ADD),
+)
+"""Populations, rows, epsilon and neighbouring relation."""
+
+
+def real_mixtures(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure mixtures of five components of real tables, and how many intervals are said not to be trusted."""
+    from sklearn.mixture import GaussianMixture
+
+    found = []
+    for name, n, epsilon, adjacency in REAL_MIXTURES[:1] if quick else REAL_MIXTURES:
+        try:
+            rows = population_of(name)[0]
+        except MissingTableError as missing:
+            print(missing)
+            continue
+        population, trials, warned = rows[generator(8).permutation(len(rows))[:60_000]], [], 0
+        table = replace(plane_table(n, rows.shape[1]), adjacency=adjacency)
+        for seed in range(seeds):
+            drawn = rows[generator(5, seed).integers(0, len(rows), n)]
+            model = fitted(bursar.DPEM(n_components=5), spend_of(epsilon), table, array_rows(drawn))
+            start = {"means_init": model.means_, "precisions_init": np.linalg.inv(model.covariances_)}
+            best = GaussianMixture(5, weights_init=model.weights_, **start, tol=1e-5, max_iter=400).fit(population)
+            variances = np.diagonal(best.covariances_, axis1=1, axis2=2)
+            trials.append(mixture_tallies(model, best.weights_, best.means_, variances))
+            warned += any("not to be trusted" in note for note in model.intervals().left_out)
+        facts = {"table": name, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
+        found.append({**facts, "warned": warned, "kinds": joined(trials)})
+        printed(found[-1])
+    return found
 
 
 def mixtures(seeds: int, *, quick: bool) -> list[Json]:
@@ -606,6 +645,7 @@ PARTS: dict[str, Callable[..., list[Json]]] = {
     "separated": separated,
     "clusters": clusters,
     "mixtures": mixtures,
+    "real_mixtures": real_mixtures,
 }
 
 
