@@ -42,6 +42,7 @@ from bursar_models.budget import (
 )
 from bursar_models.errors import InvalidRequestError
 from bursar_models.mrf import Learning
+from bursar_models.mrf._variables import ordered_of
 from bursar_models.transforms import Transform
 from bursar_proto.v1 import admin_pb2, catalog_pb2, fit_pb2, types_pb2
 
@@ -526,6 +527,7 @@ def _learning_from(
         estimator=estimator,
         regularization=left.regularization or None,
         inference=inference,
+        ordered=ordered_of(variables),
     )
     learning.check()
     return learning

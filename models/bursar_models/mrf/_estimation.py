@@ -6,7 +6,7 @@ Source: Bernstein, McKenna, Sun, Sheldon, Hay, Miklau (2017), sections 3.1 (naiv
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -18,6 +18,7 @@ from bursar_models.mrf._descent import Solve, minimized
 from bursar_models.mrf._graph import Graph, check_exact, is_forest
 from bursar_models.mrf._inference import LoopyBeliefs, alone, cached_tree, chain_marginals, exact, spread, sum_to
 from bursar_models.mrf._nonlinear import expectation_maximization
+from bursar_models.mrf._ordered import refined
 from bursar_models.mrf._posterior import tilted_gaussian
 from bursar_models.mrf._problem import FARTHEST, LEAST_STD, Infer, NoisyTable, Problem, likeliest, tolerance
 from bursar_models.mrf._work import chain_work, evaluations, exact_work, most_sweeps, routine
@@ -33,6 +34,13 @@ _ENTROPY = 0.3
 Measured on the same noisy tables of "auto" with 0.1, 0.3, 1 and 3, medians of 3 fits: at epsilon 0.1 the errors of all
 pairs of seven real tables are within 2 % up to 1, the log-likelihoods within 0.12. There 1 is up to 0.04 nats better
 than 0.3 on six of them, and 0.05 worse on the smallest, marketing, where noise rules; 3 is another 0.11 worse.
+"""
+
+_HELD = 0.5
+"""Noise of the estimate of an ordered column, in that of its table, so that the model keeps it.
+
+With a quarter, errors in six real tables in 8 and 16 bins at epsilon 0.1 to 3 are up to 5 % smaller at 0.1, and a fifth
+larger in one at 3, where the search ends early; with a sixteenth searches do not converge.
 """
 
 _LARGEST = 1e15
@@ -69,6 +77,7 @@ def estimate(
     estimator: Estimator = "cgm",
     regularization: float | None = None,
     inference: Inference = "auto",
+    ordered: Collection[int] = (),
 ) -> Estimate:
     """Fit the potentials of a graph's cliques to noisy tables.
 
@@ -113,6 +122,7 @@ def estimate(
             whose maximum may not exist without it.
         inference: "exact" on a junction tree, "loopy", or "auto": exact where `check_exact` allows it. A graph without
             cycles always has exact inference, which is then no more work than one loopy sweep.
+        ordered: variables whose states are ordered bins, for "cgm": neighbouring bins borrow from each other.
 
     Returns:
         A model with finite potentials for any counts, found in bounded time (see `evaluations`).
@@ -122,7 +132,13 @@ def estimate(
             range; exact inference above its limits.
     """
     return continued(
-        graph, tables, n_rows, estimator=estimator, regularization=regularization, inference=inference
+        graph,
+        tables,
+        n_rows,
+        estimator=estimator,
+        regularization=regularization,
+        inference=inference,
+        ordered=ordered,
     ).estimate
 
 
@@ -149,6 +165,7 @@ def continued(
     inference: Inference = "auto",
     start: Mapping[tuple[int, ...], FloatArray] | None = None,
     most: int | None = None,
+    ordered: Collection[int] = (),
 ) -> Fitted:
     """Fit as `estimate` does, from the end of an earlier search.
 
@@ -161,6 +178,7 @@ def continued(
         inference: method.
         start: parameters of the earlier search; tables that it lacks begin with 0. None begins anew.
         most: maximum number of evaluations; None for that of `evaluations`.
+        ordered: as in `estimate`.
     """
     _check(n_rows, estimator, regularization)
     if inference not in INFERENCES:
@@ -173,8 +191,11 @@ def continued(
     merged = with_sums(merge(tables)) if estimator == "cgm" else merge(tables)
     homes = [_home(graph, table) for table in merged]
     rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
-    # Closed forms: where the tables are pairs of a tree the second is nearly the answer, and the search is short.
     scopes, guesses = [table.variables for table in merged], _denoised(merged, rows)
+    expected = _independent(merged, rows) if estimator == "cgm" else [None] * len(merged)
+    if ordered and estimator == "cgm":
+        merged, guesses, expected = _with_order(merged, guesses, expected, rows, ordered)
+    # Closed forms: where the tables are pairs of a tree the second is nearly the answer, and the search is short.
     starts = starting_points(scopes, guesses)
     limit = evaluations(work, sum(table.counts.size for table in merged))
     problem = Problem(
@@ -183,7 +204,7 @@ def continued(
         _of_tables(graph, merged, homes, infer),
         [1.0] * len(merged),
         starts,
-        _independent(merged, rows) if estimator == "cgm" else [None] * len(merged),
+        expected,
         scopes,
         limit if most is None else min(limit, most),
     )
@@ -387,6 +408,48 @@ def _shrunken(table: NoisyTable, rows: float) -> FloatArray:
     stds, rates = np.full(away.shape, std * math.sqrt(kept)), np.full(away.shape, 1 / average)
     means = tilted_gaussian(average + kept * away, stds, -rates)[1]
     return np.asarray(means / means.sum())
+
+
+def _with_order(
+    tables: Sequence[NoisyTable],
+    guesses: Sequence[FloatArray],
+    expected: Sequence[FloatArray | None],
+    rows: float,
+    ordered: Collection[int],
+) -> tuple[list[NoisyTable], list[FloatArray], list[FloatArray | None]]:
+    """Return tables, guesses and expected counts in which neighbours of ordered bins borrow from each other.
+
+    Tables of a single ordered column are replaced by their estimates, which hold the model's column at its own. A table
+    of several keeps its noisy counts, and expects what is between its estimate and independent columns; with fewer rows
+    than noise in an average cell it is replaced, too.
+    """
+    found, alone = list(zip(tables, guesses, expected, strict=True)), {}
+    for place, table in enumerate(tables):
+        if len(table.variables) == 1:
+            (variable,) = table.variables
+            alone[variable] = _shrunken(table, rows)
+            if _ordered_axes(table, ordered):
+                flat = np.full(table.counts.shape, rows / table.counts.size)
+                counts, _ = refined(table.counts, max(table.std, LEAST_STD), flat, (0,))
+                alone[variable] = counts / rows
+                found[place] = NoisyTable((variable,), counts, _HELD * table.std), alone[variable], None
+    for place, table in enumerate(tables):
+        axes = _ordered_axes(table, ordered)
+        if len(table.variables) > 1 and axes:
+            base = np.full((1,) * table.counts.ndim, rows)
+            for variable in table.variables:
+                base = base * spread(alone[variable], (variable,), table.variables)
+            counts, error = refined(table.counts, max(table.std, LEAST_STD), base, axes)
+            replaced = rows < table.std * table.counts.size
+            kept = NoisyTable(table.variables, counts, error) if replaced else table
+            # Half of each: what the table says twice, as count and as expectation, rules out rows where many overlap.
+            found[place] = kept, counts / counts.sum(), (counts + base) / 2
+    return [one[0] for one in found], [one[1] for one in found], [one[2] for one in found]
+
+
+def _ordered_axes(table: NoisyTable, ordered: Collection[int]) -> tuple[int, ...]:
+    """Return the axes of a table that have ordered bins, of which two have no order to use."""
+    return tuple(axis for axis, v in enumerate(table.variables) if v in ordered and table.counts.shape[axis] > 2)
 
 
 def _denoised(tables: Sequence[NoisyTable], rows: float) -> list[FloatArray]:

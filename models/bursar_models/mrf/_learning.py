@@ -40,6 +40,7 @@ class Learning:
         estimator: estimator of `estimate`.
         regularization: penalty of `estimate`.
         inference: inference of `estimate`.
+        ordered: indices of the variables whose states are ordered bins.
     """
 
     names: tuple[str, ...]
@@ -50,6 +51,7 @@ class Learning:
     estimator: Estimator = "cgm"
     regularization: float | None = None
     inference: Inference = "auto"
+    ordered: tuple[int, ...] = ()
 
     @property
     def potentials(self) -> tuple[tuple[str, ...], ...]:
@@ -94,6 +96,7 @@ class Learning:
             estimator=self.estimator,
             regularization=self.regularization,
             inference=self.inference,
+            ordered=self.ordered,
         )
 
     def _of_chain(self, tables: Sequence[ReleasedTable]) -> Estimate:

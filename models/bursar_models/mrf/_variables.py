@@ -73,6 +73,11 @@ class Variable:
         return state
 
 
+def ordered_of(variables: Sequence[Variable]) -> tuple[int, ...]:
+    """Return the indices of variables whose states are ordered bins."""
+    return tuple(index for index, variable in enumerate(variables) if variable.edges)
+
+
 def encode_table(table: Any, variables: Sequence[Variable]) -> IntArray:
     """Return states (n, T) of a table that has every variable's column by name.
 

@@ -23,6 +23,7 @@ from bursar_models.mrf._candidates import Clique, candidate_marginals, joined_ce
 from bursar_models.mrf._estimation import Fitted, continued
 from bursar_models.mrf._graph import MAX_TREE, is_exact, junction_tree
 from bursar_models.mrf._intervals import mean_absolute, missed
+from bursar_models.mrf._variables import ordered_of
 from bursar_server.fits.mrf._selection import Selection
 from bursar_server.fits.mrf._statistics import Layout, blocks_of, table_bounds, tables_statistic
 from bursar_server.vault import MAX_ROWS, Candidates, LaplaceNoise, Noise, Session, noise_std
@@ -111,7 +112,7 @@ def choose_in_rounds(
     fitted = None
     first, last = rounds.limits(layout, selection.times)
     for number in range(selection.times):
-        fitted = _model(names, graph, seen, public_rows, fitted)
+        fitted = _model(names, graph, seen, public_rows, fitted, ordered_of(layout.variables))
         rows = min(fitted.estimate.n_rows, float(MAX_ROWS))
         marginals = candidate_marginals(graph, fitted.estimate.log_potentials, rounds.cliques)
         candidates = _candidates(layout, selection, rounds.cliques, rounds.weights, rows, marginals)
@@ -229,10 +230,11 @@ def _model(
     tables: Sequence[ReleasedTable],
     public_rows: float | None,
     before: Fitted | None,
+    ordered: tuple[int, ...],
 ) -> Fitted:
     used = used_tables(names, graph, tables)
     start = None if before is None else before.parameters
-    return continued(graph, used, believed_rows(public_rows, used), start=start, most=EVALUATIONS)
+    return continued(graph, used, believed_rows(public_rows, used), start=start, most=EVALUATIONS, ordered=ordered)
 
 
 def _offered(graph: Graph, cliques: Sequence[Clique], chosen: Sequence[Clique], limit: int) -> list[int]:

@@ -15,6 +15,7 @@ from bursar_models.mrf import Estimate, Graph, Learning, ReleasedTable, believed
 from bursar_models.mrf._candidates import Clique
 from bursar_models.mrf._estimation import Estimator, Inference
 from bursar_models.mrf._intervals import unexplained
+from bursar_models.mrf._variables import ordered_of
 from bursar_server.fits.mrf._rounds import (
     Rounds,
     averaged,
@@ -127,6 +128,7 @@ class MRFSettings:
             estimator=self.estimator,
             regularization=self.regularization,
             inference=self.inference,
+            ordered=ordered_of(self.layout.variables),
         )
 
 
@@ -245,7 +247,7 @@ def _chosen(
         return choose_in_rounds(layout, pairs.selection, pairs.rounds, tables, public_rows, measured, session)
     singles = Graph(layout.sizes, ())
     used = used_tables([variable.name for variable in layout.variables], singles, tables)
-    found = estimate(singles, used, believed_rows(settings.public_rows, used))
+    found = estimate(singles, used, believed_rows(settings.public_rows, used), ordered=ordered_of(layout.variables))
     chosen = list[Clique]()
     for pair in select_tree(layout, pairs.selection, found.marginals, found.n_rows, session):
         step()
