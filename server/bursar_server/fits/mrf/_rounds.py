@@ -107,12 +107,11 @@ def choose_in_rounds(
     Returns:
         Each chosen set once, and by how much each round's model missed the table that was released next.
     """
-    names, seen = [variable.name for variable in layout.variables], list(tables)
     graph, chosen, misses = Graph(layout.sizes, ()), list[Clique](), list[float]()
-    fitted = None
+    seen, fitted = list(tables), None
     first, last = rounds.limits(layout, selection.times)
     for number in range(selection.times):
-        fitted = _model(names, graph, seen, public_rows, fitted, ordered_of(layout.variables))
+        fitted = _model(layout, graph, seen, public_rows, fitted)
         rows = min(fitted.estimate.n_rows, float(MAX_ROWS))
         marginals = candidate_marginals(graph, fitted.estimate.log_potentials, rounds.cliques)
         candidates = _candidates(layout, selection, rounds.cliques, rounds.weights, rows, marginals)
@@ -148,7 +147,7 @@ def choose_held_out(
         session: session that is charged for the choice.
     """
     graph, pairs = Graph(layout.sizes, tuple(cliques)), list(combinations(range(len(layout.variables)), 2))
-    found = _model([variable.name for variable in layout.variables], graph, tables, public_rows, None).estimate
+    found = _model(layout, graph, tables, public_rows, None).estimate
     marginals = candidate_marginals(graph, found.log_potentials, pairs)
     weights, rows = (Fraction(1),) * len(pairs), min(found.n_rows, float(MAX_ROWS))
     candidates = _candidates(layout, selection, pairs, weights, rows, marginals)
@@ -225,15 +224,14 @@ def _candidates(
 
 
 def _model(
-    names: Sequence[str],
+    layout: Layout,
     graph: Graph,
     tables: Sequence[ReleasedTable],
     public_rows: float | None,
     before: Fitted | None,
-    ordered: tuple[int, ...],
 ) -> Fitted:
-    used = used_tables(names, graph, tables)
-    start = None if before is None else before.parameters
+    used = used_tables([variable.name for variable in layout.variables], graph, tables)
+    start, ordered = None if before is None else before.parameters, ordered_of(layout.variables)
     return continued(graph, used, believed_rows(public_rows, used), start=start, most=EVALUATIONS, ordered=ordered)
 
 
