@@ -18,8 +18,8 @@ choices: mean squared distances of k-means with one to six clusters from a sketc
     targets are those of the released centres over the population.
 gradients: means by FitGradientEM, coefficients of mixtures of regressions, and how many of the fits warn.
 separated: FitSeparatedGMM, one to eight Gaussians in two to ten columns, and how many of the fits warn.
-clusters: k-means by FitDPEM, of real tables as populations and of normal groups; targets are shares and means of the
-    population's rows nearest to the returned centres.
+clusters: k-means by FitDPEM, of real tables as populations and of normal groups; targets are shares, means and mean
+    squared distances of the population's rows nearest to the returned centres.
 real_mixtures: mixtures of real tables by FitDPEM; targets are what EM without noise makes of the population from there.
 mixtures: mixtures by FitDPEM, of planted groups; targets are weights, means and variances of the best mixture.
 """
@@ -443,11 +443,14 @@ def clusters(seeds: int, *, quick: bool) -> list[Json]:
             table = PublicTable("bench", columns, adjacency, 1, n)
             model = fitted(request, spend_of(epsilon), table, array_rows(drawn))
             nearest = model.predict(rows)
-            tallies: Tallies = {"share": Tally(), "mean": Tally()}
+            tallies: Tallies = {"share": Tally(), "mean": Tally(), "variance": Tally()}
             for one in model.intervals():
                 cell = nearest == int(one.name.partition("[")[2].partition("]")[0])
                 if one.name.startswith("weights_"):
                     tallies["share"].add([one], [float(cell.mean())])
+                elif one.name.startswith("variances_") and cell.any():
+                    centre = model.cluster_centers_[int(one.name.partition("[")[2][:-1])]
+                    tallies["variance"].add([one], [float(np.square(rows[cell] - centre).mean())])
                 elif cell.any():
                     tallies["mean"].add([one], [float(rows[cell, int(one.name.partition(".x")[2])].mean())])
             trials.append(tallies)

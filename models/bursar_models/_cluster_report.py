@@ -97,10 +97,26 @@ def report_means(report: ClusterReport, centres: FloatArray) -> tuple[FloatArray
     return centres + shift, np.where(clear[:, None], errors, np.inf)
 
 
+def report_variances(report: ClusterReport) -> tuple[FloatArray, FloatArray]:
+    """Return mean squared distances per column (k,) of the rows nearest to each centre, and their standard errors.
+
+    The errors are infinite where noise hides the number of rows. How much squares vary from row to row was not
+    released: they are taken to vary as those of normal rows on a line, by twice the squared mean, which is the most
+    that normal rows of any correlation do.
+    """
+    d = report.sums.shape[1]
+    clear = report.counts >= _CLEAR * report.count_std
+    counts = np.where(clear, report.counts, 1.0)
+    means = np.maximum(report.squares.sum(axis=1) / counts, 0.0)
+    noise = d * (report.square_std * report.radii**2) ** 2 + (means * report.count_std) ** 2
+    errors = np.sqrt(noise / counts**2 + 2.0 * means**2 / counts)
+    return means / d, np.where(clear, errors / d, np.inf)
+
+
 def report_intervals(
     report: ClusterReport, centres: FloatArray, names: Sequence[str], z: float, features: Sequence[str] = ()
 ) -> tuple[list[Interval], list[str]]:
-    """Return intervals of shares and means of the rows nearest to each centre (k, d), and what has none, in words.
+    """Return intervals of shares, means and variances of the rows nearest to each centre (k, d), and what has none.
 
     Args:
         report: noisy sums.
@@ -124,8 +140,9 @@ def report_intervals(
             plain(f"cluster_centers_[{j}].{name}", mean, error, z, f"mean of {feature!r} {about}")
             for name, feature, mean, error in zip(names, features or names, means, errors, strict=True)
         ]
-    return found, [*([f"{', '.join(hidden)}: noise hides whether any row is nearest"] if hidden else []), NO_VARIANCES]
-
-
-NO_VARIANCES = "variances_: how much they vary from sample to sample was not released"
-"""Reason why variances of k-means by FitDPEM have no intervals."""
+    for j, (variance, error) in enumerate(zip(*report_variances(report), strict=True)):
+        if np.isfinite(error):
+            words, low = f"mean squared distance per column over the rows nearest to centre {j}", variance - z * error
+            ends = max(float(low), 0.0), float(variance + z * error)
+            found.append(Interval(f"variances_[{j}]", float(variance), *ends, words))
+    return found, [f"{', '.join(hidden)}: noise hides whether any row is nearest"] if hidden else []
