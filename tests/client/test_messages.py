@@ -79,6 +79,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "heavy_tails": (True,),
     "step_size": (0.25,),
     "averaged": (2,),
+    "held_out": (0.05,),
     "noise_std": (0.75,),
     "scale": (0.125,),
     "zeta": (0.01,),
