@@ -204,7 +204,7 @@ FULL: dict[type[bursar.Request], tuple[dict[str, Any], ...]] = {
     bursar.MRF: (
         {"workload": {("x", "y"): 2}},
         {"workload": "triples"},
-        {"cliques": "tree", "share": 0.5},
+        {"cliques": "tree", "share": 0.5, "held_out": 0.05},
         {"cliques": "independent", "columns": ["x"]},
         {"cliques": bursar.Chain(["x", "y"], null="no"), "reuse": [3], "regularization": 2, "unit_weights": "rows"},
         {"cliques": [("x", "y")], "precisions": {("x", "y"): 4}, "inference": "loopy"},
