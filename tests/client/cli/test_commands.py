@@ -319,6 +319,17 @@ def test_what_is_free_is_not_asked_about(run: Run, tmp_path: Path) -> None:
     assert isinstance(bursar.load(tmp_path / "model.json"), bursar.KMeans)
     mixture = run("model", "decode", "sketch.json", "--clusters", "2", "--mixture", "--restarts", "2", "--json")
     assert json.loads(mixture.stdout)["kind"] == "GaussianMixture"
+    assert "frequencies" in json.loads(run("model", "show", "sketch.json", "--json").stdout)
+    fetched = run("model", "show", entry, "--save", "again.json")
+    assert "saved to again.json" in fetched.stdout
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "sketch.json").read_text()
+
+
+@pytest.mark.slow
+def test_a_number_of_clusters_is_chosen_from_a_sketch(run: Run) -> None:
+    """What each number leaves has an interval, in words and as JSON."""
+    options = ("--decoding", "none", "--rho", "0.1", "--yes", "--save", "sketch.json")
+    assert run("fit", "sketch-kmeans", "toy", *options).exit_code == 0
     told = run("model", "choose", "sketch.json", "--most", "2", "--restarts", "2")
     assert "mean square" in told.stdout
     assert "chosen from 1 to 2" in told.stdout
@@ -328,10 +339,6 @@ def test_what_is_free_is_not_asked_about(run: Run, tmp_path: Path) -> None:
     assert all(
         low <= x <= high for low, x, high in zip(table["low"], table["mean_squares"], table["high"], strict=True)
     )
-    assert "frequencies" in json.loads(run("model", "show", "sketch.json", "--json").stdout)
-    fetched = run("model", "show", entry, "--save", "again.json")
-    assert "saved to again.json" in fetched.stdout
-    assert (tmp_path / "again.json").read_text() == (tmp_path / "sketch.json").read_text()
 
 
 def test_every_model_is_had_again_by_its_entry(run: Run, tmp_path: Path) -> None:

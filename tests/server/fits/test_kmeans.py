@@ -208,7 +208,9 @@ def test_noise_costs_little_on_skewed_rows(spend: dict[str, Any]) -> None:
     assert np.median(found) < 1.08 * lloyd(X, 4)
 
 
-@pytest.mark.parametrize("spend", [rho(1e-9), rho(1e-4), pure(1e-4), pure(0.1)], ids=str)
+@pytest.mark.parametrize(
+    "spend", [rho(1e-9), pytest.param(rho(1e-4), marks=pytest.mark.slow), pure(1e-4), pure(0.1)], ids=str
+)
 def test_it_is_never_worse_than_one_centre(spend: dict[str, Any]) -> None:
     """Few rows in many columns: noise is drawn to the middle of the box, which is where it is without a table."""
     X = 2.0 + skewed(2000, 20)
