@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -392,6 +393,23 @@ def test_too_much_to_choose_from_is_refused_with_what_fits() -> None:
     assert refused(wide(62, 45), auto={}) == ["graph"]
     assert "choices among 1,953 sets take too long" in message_of(wide(62, 45), auto={})
     assert plan(wide(62, 10), auto={}).events
+
+
+def test_rounds_that_take_too_long_are_refused_with_the_columns_that_do_not() -> None:
+    """Those of most states are left out, as few as may be: with one fewer it is refused, too."""
+    public, names = wide(30, 90), [f"v{i}" for i in range(30)]
+    found = re.search(
+        r"take too long; without the (\d+) columns of most states they do not;", message_of(public, auto={})
+    )
+    assert found is not None
+    left = 30 - int(found[1])
+    assert plan(public, auto={}, columns=names[:left]).events
+    assert refused(public, auto={}, columns=names[: left + 1]) == ["graph"]
+    sizes = [1000, 1000, 8, 8, 1000, 8, 8, 8]
+    columns = tuple(CodedColumn(f"v{i}", tuple(map(str, range(size)))) for i, size in enumerate(sizes))
+    mixed = PublicTable("people", people().numeric, RO, 1, 5000, columns)
+    assert "9 choices among 36 sets take too long; without v1, v4 they do not;" in message_of(mixed, auto={})
+    assert plan(mixed, auto={}, columns=["v0", "v2", "v3", "v5", "v6", "v7"]).events
 
 
 def test_two_columns_are_their_pair() -> None:

@@ -124,6 +124,9 @@ CELL_DISCOUNT = 0.4
 _UNKNOWN = Fraction(1, 20)
 """Share of the rows that noise is taken to move where no number of rows is public: two rounds for each column."""
 
+_NAMED = 8
+"""Number of columns that an error names; of more it says how many: a line or two."""
+
 _CHOSEN = ("tree", "auto")
 """Kinds of graphs whose pairs are chosen in the run."""
 
@@ -425,17 +428,37 @@ def _new_rounds(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], round
     direct = _direct(payment, asked, rounds, drowned)
     left = 1 if direct is None else 1 - DIRECT
     singles = left * min(max(SINGLES_FOR * drowned, LEAST_SINGLES), MOST_SINGLES) if due else Fraction(0)
-    times = math.ceil(rounds.columns * min(max(ROUNDS_FOR / drowned, Fraction(1)), MOST_ROUNDS))
-    first, last = rounds.limits(asked.layout, times)
-    if not first <= last:
-        text = f"{times} choices among {len(rounds.cliques):,} sets take too long; {LESS}, or ask for a tree"
-        raise InvalidFieldsError(("graph", text))
+    times = _times(rounds, drowned)
+    if not rounds.fits(asked.layout, times):
+        text = (
+            f"{times} choices among {len(rounds.cliques):,} sets take too long{_those_that_fit(payment, asked, rounds)}"
+        )
+        raise InvalidFieldsError(("graph", f"{text}; {LESS}, or ask for a tree"))
     measurements = _new_tables(payment, asked, due, singles)
     each = (left - singles) / times
     noise = payment.noise(bounds, each * (1 - OF_CHOICES))
     cost = CELL_DISCOUNT * noise_std(noise, asked.layout.lattice)
     choices = Selection(times, payment.choice(bounds, each * OF_CHOICES), cost)
     return _New(measurements, Pairs(choices, noise, rounds, direct))
+
+
+def _times(rounds: Rounds, drowned: Fraction) -> int:
+    """Return the number of rounds, by the share of the rows that noise moves in a table."""
+    return math.ceil(rounds.columns * min(max(ROUNDS_FOR / drowned, Fraction(1)), MOST_ROUNDS))
+
+
+def _those_that_fit(payment: _Payment, asked: _Asked, rounds: Rounds) -> str:
+    """Return which columns to leave out, those of most states first, so that the others can be chosen from."""
+    narrow = sorted(range(len(asked.names)), key=lambda variable: asked.layout.sizes[variable])
+    for number in range(len(narrow) - 1, 2, -1):
+        kept = sorted(narrow[:number])
+        fewer = replace(asked, layout=replace(asked.layout, variables=tuple(asked.layout.variables[i] for i in kept)))
+        left = rounds.among(kept)
+        if left.cliques and left.fits(fewer.layout, _times(left, _drowned(payment, fewer, left))):
+            out = [asked.names[i] for i in sorted(narrow[number:])]
+            most = f"the {len(out)} columns of most states" if len(out) > _NAMED else ", ".join(out)
+            return f"; without {most} they do not"
+    return ""
 
 
 def _direct(payment: _Payment, asked: _Asked, rounds: Rounds, drowned: Fraction) -> Measurement | None:

@@ -83,6 +83,18 @@ class Rounds:
         states, sums = sum(layout.sizes), len(self.cliques) // max(len(self.pairs), 1)
         return states + sum(sizes[: self.columns - 1]), min(MOST_CELLS, MOST_WORK // (times * states * sums))
 
+    def fits(self, layout: Layout, times: int) -> bool:
+        """Whether so many rounds are within `MOST_WORK` and `MOST_CELLS`."""
+        first, last = self.limits(layout, times)
+        return first <= last
+
+    def among(self, kept: Sequence[int]) -> Rounds:
+        """Return the sets within some variables, ascending, which get their places there."""
+        place = {variable: index for index, variable in enumerate(kept)}
+        pairs = zip(self.cliques, self.weights, strict=True)
+        found = [(tuple(place[v] for v in one), weight) for one, weight in pairs if set(one) <= place.keys()]
+        return Rounds(tuple(one for one, _ in found), tuple(weight for _, weight in found))
+
 
 def choose_in_rounds(
     layout: Layout,
