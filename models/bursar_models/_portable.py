@@ -107,7 +107,7 @@ class Model(Portable, ABC):
         write_whole(path, "{\n" + ",\n".join(parts) + "\n}\n")
 
     _doubted: ClassVar[str] = "all intervals"
-    """What is not to be trusted where the form is doubtful."""
+    """Numbers that are not to be trusted where the form is doubtful."""
 
     def to_table(self, output: Output = "pandas") -> Any:
         """Return the parameters as a table with a row for each component (of a Markov random field: for each state).

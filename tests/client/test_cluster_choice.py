@@ -65,7 +65,7 @@ def deviations(sketch: Sketch, law: str, numbers: tuple[int, ...]) -> FloatArray
 @pytest.mark.parametrize("law", ["normal", "t", "outliers"])
 @pytest.mark.parametrize("signature", ["exponential", "one_bit"])
 def test_mean_squares_are_those_of_the_population(law: str, signature: Signature) -> None:
-    """Within four errors, also where a mixture of few Gaussians would be 10 or 20 % off."""
+    """Estimates are within four errors, also where a mixture of few Gaussians would be 10 or 20 % off."""
     sketch = sketched(5, law, signature=signature)
     found = deviations(sketch, law, (1, 2, 3))
     assert (np.abs(found) < 4).all(), found
@@ -116,7 +116,7 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
 
 
 def test_the_largest_number_is_no_end() -> None:
-    """Where the last number is best, more may be better, and the text says so."""
+    """More may be better if the last number is best, and the text says so."""
     found = sketched(10).choose(2, n_init=2)
     assert found.components.chosen == 2
     assert "more than were tried" in repr(found)

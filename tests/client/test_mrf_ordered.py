@@ -37,7 +37,7 @@ def test_without_noise_the_estimate_is_the_table() -> None:
 
 
 def test_pure_noise_gives_the_expected_divisions() -> None:
-    """Where noise hides everything, a table is as expected, and sums over other columns are kept."""
+    """A table is as expected if noise hides everything, and sums over other columns are kept."""
     expected = ROWS * np.outer([0.25, 0.75], bell())
     found, error = refined(noisy(np.outer([0.5, 0.5], np.full(BINS, 1 / BINS)), 1e6, 0), 1e6, expected, (1,))
     assert found.sum(axis=1) == pytest.approx([ROWS / 4, 3 * ROWS / 4])
@@ -47,7 +47,7 @@ def test_pure_noise_gives_the_expected_divisions() -> None:
 
 @pytest.mark.parametrize("std", [30.0, 300.0])
 def test_neighbours_make_a_noisy_histogram_better(std: float) -> None:
-    """With their order, 48 bins have at most nine tenths of the error, and their mean 0.7; seeds are fixed."""
+    """The order of 48 bins leaves at most nine tenths of the error, 0.7 of the mean's; seeds are fixed."""
     errors = []
     for ordered in ((), (0,)):
         tables = [NoisyTable((0,), noisy(bell(), std, seed), std) for seed in range(10)]

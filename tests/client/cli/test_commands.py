@@ -327,7 +327,7 @@ def test_what_is_free_is_not_asked_about(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_number_of_clusters_is_chosen_from_a_sketch(run: Run) -> None:
-    """What each number leaves has an interval, in words and as JSON."""
+    """Each number's mean squared distance has an interval, in words and as JSON."""
     options = ("--decoding", "none", "--rho", "0.1", "--yes", "--save", "sketch.json")
     assert run("fit", "sketch-kmeans", "toy", *options).exit_code == 0
     told = run("model", "choose", "sketch.json", "--most", "2", "--restarts", "2")

@@ -464,7 +464,7 @@ def test_the_table_held_out_has_the_noise_that_is_paid_for(factor: float) -> Non
 
 @each("spend", [AMPLE, types_pb2.Spend(epsilon=8.0)])
 def test_a_table_held_out_tells_a_wrong_graph_from_a_right_one(spend: types_pb2.Spend) -> None:
-    """Without a side of the ring the pair that misses it is chosen and the graph is doubted; with all, it is not."""
+    """A ring without one side is doubted, for the pair that misses it is chosen; with all sides it is not."""
     public, names = people(rows=len(RING_ROWS), a=2, b=2, c=2, d=2), ["a", "b", "c", "d"]
     for sides, wrong in ((("ab", "bc", "ad"), True), (("ab", "bc", "cd", "ad"), False)):
         made = plan(public, spend=spend, cliques=cliques(*sides), columns=names, held_out=0.3)

@@ -454,7 +454,7 @@ def test_errors_are_about_those_that_occur() -> None:
 @pytest.mark.parametrize("form", [fit_pb2.COVARIANCE_TYPE_FULL, fit_pb2.COVARIANCE_TYPE_DIAG])
 @pytest.mark.parametrize("length", [1.0, 3.0])
 def test_entries_of_covariances_are_within_their_errors(length: float, form: Any) -> None:
-    """Of 1,000 noisy covariances of 500 rows, shrunk or not: 95 in 100 of variances, at least as many off the diagonal.
+    """Intervals of 1,000 noisy covariances of 500 rows, shrunk or not, hold for 95 in 100 entries or more.
 
     Binomial: five errors of 1,000 are 0.035, so that this fails by chance once in a million times.
     """

@@ -84,7 +84,7 @@ class Rounds:
         return states + sum(sizes[: self.columns - 1]), min(MOST_CELLS, MOST_WORK // (times * states * sums))
 
     def fits(self, layout: Layout, times: int) -> bool:
-        """Whether so many rounds are within `MOST_WORK` and `MOST_CELLS`."""
+        """Return whether so many rounds are within `MOST_WORK` and `MOST_CELLS`."""
         first, last = self.limits(layout, times)
         return first <= last
 
