@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +73,6 @@ class ClusterChoice:
 
     Attributes:
         level: share of sketches in which an interval is meant to hold.
-        least: number of clusters that the first entries are of; each later one is of one more.
         mean_squares: mean squared distance to the nearest centre of `Sketch.kmeans`, over the population.
         low: lower ends.
         high: upper ends.
@@ -88,7 +87,6 @@ class ClusterChoice:
     """
 
     level: float
-    least: int
     mean_squares: FloatArray
     low: FloatArray
     high: FloatArray
@@ -99,6 +97,11 @@ class ClusterChoice:
         for name in ("mean_squares", "low", "high"):
             # A frozen dataclass can store its cleaned fields in no other way.
             object.__setattr__(self, name, frozen(name, getattr(self, name), (len(self.components.numbers),)))
+
+    @property
+    def least(self) -> int:
+        """Number of clusters that the first entries are of; each later one is of one more."""
+        return self.components.least
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -115,8 +118,12 @@ class ClusterChoice:
             ValueError: another output.
             bursar.MissingDependencyError: its library is not installed.
         """
-        names = [field.name for field in fields(self) if field.name in ("mean_squares", "low", "high")]
-        columns = {"clusters": np.array(self.numbers), **{name: getattr(self, name) for name in names}}
+        columns = {
+            "clusters": np.array(self.numbers),
+            "mean_squares": self.mean_squares,
+            "low": self.low,
+            "high": self.high,
+        }
         return as_table(columns, output)
 
     def _title(self) -> str:
@@ -174,7 +181,6 @@ def choose_clusters(
     note = f"the sketch sees too little of the rows to be trusted (their density is off by {math.sqrt(change):.0%})"
     return ClusterChoice(
         level,
-        least,
         np.maximum(means, 0.0),
         np.maximum(means - z * errors, 0.0),
         np.maximum(means + z * errors, 0.0),

@@ -535,7 +535,12 @@ class GaussianMixture(TableText, Estimator, Model):
         weights = [within(f"weights_[{k}]", *pair, z, f"weight of component {k}") for k, pair in enumerate(pairs)]
         if self.covariance_type != "spherical":
             errors = self.separation.entry_errors(self.covariances_)
-            return [*weights, *means, *covariance_intervals(names, self.covariances_, errors, z)], ()
+            matrices, deviations = (
+                reshaped_covariances(one, self.weights_, self.n_features, given=self.covariance_type, wanted="full")
+                for one in (self.covariances_, errors)
+            )
+            entries = covariance_intervals(names, matrices, deviations, z, self.covariance_type)
+            return [*weights, *means, *(row for row, _ in entries)], ()
         spheres = zip(self.covariances_, self.separation.covariance_errors, strict=True)
         return [
             *weights,

@@ -149,9 +149,8 @@ def table_goodness(
     left = counts - expected - expected * (moved[:a, None] + moved[None, a:])
     dof = max((a - 1) * (b - 1), 1)
     excess = _LAPLACE * float(np.square(std**2 / variances).sum()) * dof / (a * b) if laplace else 0.0
-    scale = 1.0 + excess / (2.0 * dof)
     observed = float((np.square(left) / variances).sum())
-    p_value = min(pairs * float(chdtrc(dof / scale, observed / scale)), 1.0)
+    p_value = min(pairs * _chance(observed, dof, excess), 1.0)
     doubtful, names = p_value < _DOUBTFUL, " and ".join(map(repr, columns))
     verdict = "the table that was held out does not contradict the graph"
     if doubtful:
@@ -160,7 +159,7 @@ def table_goodness(
             "columns may be wrong: ask for more pairs, or for those that matter"
         )
     text = f"misfit of the table of {names}, which the model was not learnt from"
-    return Goodness(text, observed, (2.0 * dof * scale) ** 0.5, float(dof), p_value, doubtful, verdict)
+    return Goodness(text, observed, (2.0 * dof + excess) ** 0.5, float(dof), p_value, doubtful, verdict)
 
 
 def residual_goodness(observed: float, replicates: FloatArray) -> Goodness:
@@ -183,8 +182,7 @@ def residual_goodness(observed: float, replicates: FloatArray) -> Goodness:
 def _misfit(radii: RadiusCounts, directions: FloatArray, covariance: FloatArray) -> float:
     """Return the chance of counts that combinations of directions (n, p) explain as badly, or worse.
 
-    The weighted sum of squares has a chi-squared law. Laplace noise has heavier tails: mean and variance of the law are
-    then those of a multiple of another chi-squared one (Satterthwaite 1946).
+    The weighted sum of squares has a chi-squared law, see `_chance`.
     """
     inverse = np.linalg.inv(covariance)
     weights = inverse - inverse @ directions @ np.linalg.solve(
@@ -192,5 +190,14 @@ def _misfit(radii: RadiusCounts, directions: FloatArray, covariance: FloatArray)
     )
     dof = float(len(directions) - directions.shape[1])
     excess = _LAPLACE * radii.count_std**4 * float(np.square(np.diag(weights)).sum()) if radii.laplace else 0.0
+    return _chance(max(float(radii.counts @ weights @ radii.counts), 0.0), dof, excess)
+
+
+def _chance(squares: float, dof: float, excess: float) -> float:
+    """Return the chance of a sum of squares as large, or larger.
+
+    It has a chi-squared law, whose variance is larger by an excess under Laplace noise, which has heavier tails: mean
+    and variance are then those of a multiple of another chi-squared law (Satterthwaite 1946).
+    """
     scale = 1.0 + excess / (2.0 * dof)
-    return float(chdtrc(dof / scale, max(float(radii.counts @ weights @ radii.counts), 0.0) / scale))
+    return float(chdtrc(dof / scale, squares / scale))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, ndtri
 
+from bursar_models._density import CovarianceType
 from bursar_models._tables import Output, as_table
 from bursar_models.arrays import FloatArray
 from bursar_models.text import html_table, text_table
@@ -174,18 +175,26 @@ def share(name: str, estimate: float, error: float, z: float, about: str) -> Int
     return Interval(name, float(estimate), float(expit(place - z * error)), float(expit(place + z * error)), about)
 
 
-def covariance_intervals(names: Sequence[str], covariances: FloatArray, errors: FloatArray, z: float) -> list[Interval]:
-    """Return intervals of the entries of covariances (k, d, d), or of variances (k, d), with standard errors."""
-    found = []
-    for k, (matrix, deviations) in enumerate(zip(covariances, errors, strict=True)):
-        for i, name in enumerate(names):
-            place = (i, i) if matrix.ndim == 2 else (i,)
-            label, words = f"covariances_[{k}].{name}", f"variance of {name!r} in component {k}"
-            found.append(positive(label, matrix[place], deviations[place] / matrix[place], z, words))
-            for j, other in enumerate(names[:i] if matrix.ndim == 2 else ()):
-                label, words = f"covariances_[{k}].{other}.{name}", f"covariance of {other!r} and {name!r}"
-                found.append(plain(label, matrix[i, j], deviations[i, j], z, f"{words} in component {k}"))
-    return found
+def covariance_intervals(
+    names: Sequence[str], covariances: FloatArray, errors: FloatArray, z: float, covariance_type: CovarianceType
+) -> Iterator[tuple[Interval, float]]:
+    """Yield intervals of the entries of covariances (k, d, d) that have standard errors, with their relative errors.
+
+    A variance's is relative to itself, a covariance's to the deviations of both columns.
+    """
+    for i in range(1 if covariance_type == "tied" else len(covariances)):
+        part = "" if covariance_type == "tied" else f"[{i}]"
+        where = "all components" if covariance_type == "tied" else f"component {i}"
+        spherical, variances = covariance_type == "spherical", np.diagonal(covariances[i])
+        for j, name in enumerate(names[:1] if spherical else names):
+            relative = errors[i, j, j] / variances[j]
+            label = f"covariances_{part}" if spherical else f"covariances_{part}.{name}"
+            words = f"variance of {where}" if spherical else f"variance of {name!r} in {where}"
+            yield positive(label, variances[j], relative, z, words), relative
+            for m, other in enumerate(names[:j] if covariance_type in ("full", "tied") else ()):
+                words = f"covariance of {other!r} and {name!r} in {where}"
+                row = plain(f"covariances_{part}.{other}.{name}", covariances[i, j, m], errors[i, j, m], z, words)
+                yield row, errors[i, j, m] / math.sqrt(variances[j] * variances[m])
 
 
 def spread(

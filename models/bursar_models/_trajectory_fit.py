@@ -18,7 +18,7 @@ from scipy.linalg import cholesky, helmert, solve_triangular
 from scipy.special import logsumexp, ndtri
 
 from bursar_models._density import CovarianceType
-from bursar_models._intervals import Interval, plain, positive, share, within
+from bursar_models._intervals import Interval, covariance_intervals, plain, share, within
 from bursar_models._plot import feature_names
 from bursar_models._trajectory import Trajectory, TrajectoryStep
 from bursar_models.arrays import FloatArray
@@ -89,7 +89,7 @@ class Fitted:
     covariance_errors: FloatArray
     background_error: float
     settled: bool
-    excess: float = 0.0
+    excess: float
 
 
 def fit_trajectory(
@@ -123,19 +123,19 @@ def fit_trajectory(
     # Most rounds are far from the optimum, where few points show the way; those near it take as many as pay.
     for points in dict.fromkeys((_LEAST_POINTS, int(min(max(_WORK / sums, _LEAST_POINTS), _MOST_POINTS)))):
         problem = _Problem(trajectory, box, covariance_type, len(theta.means), points)
-        theta, information, settled, excess = _settled(problem, theta)
+        theta, design, residual, settled = _settled(problem, theta)
         if not settled:
             break
     # Without the damping, which would make what the sums leave open look known.
-    values, vectors = np.linalg.eigh(information)
+    values, vectors = np.linalg.eigh(design.T @ design)
     spread = vectors / np.sqrt(np.maximum(values, 1e-9))
-    return replace(problem.in_units(theta, trajectory, spread, settled), excess=excess)
+    return problem.in_units(theta, trajectory, spread, settled, _excess(design, residual))
 
 
-def _settled(problem: _Problem, theta: _Mixture) -> tuple[_Mixture, FloatArray, bool, float]:
-    """Return the mixture after rounds of Gauss-Newton.
+def _settled(problem: _Problem, theta: _Mixture) -> tuple[_Mixture, FloatArray, FloatArray, bool]:
+    """Return the mixture after rounds of Gauss-Newton, what the last one began with, and whether it was short.
 
-    With it: the information before the last round, whether that was short, and `Fitted.excess`.
+    The former is the design and the residual of `_Problem.whitened`.
     """
     settled = False
     for _ in range(_ROUNDS):
@@ -148,11 +148,14 @@ def _settled(problem: _Problem, theta: _Mixture) -> tuple[_Mixture, FloatArray, 
         settled = math.sqrt(float(move @ information @ move) / len(move)) < _CLOSE
         if settled:
             break
-    # The sum of squares that no move explains is chi-squared, with as many degrees of freedom as numbers are left.
+    return theta, design, residual, settled
+
+
+def _excess(design: FloatArray, residual: FloatArray) -> float:
+    """Return `Fitted.excess`: squares that no move explains are chi-squared, free in as many numbers as are left."""
     explained = design @ np.linalg.lstsq(design, residual, rcond=None)[0]
-    free = max(len(residual) - len(move), 1)
-    excess = (float(np.square(residual - explained).sum()) - free) / math.sqrt(2 * free)
-    return theta, information, settled, excess
+    free = max(len(residual) - design.shape[1], 1)
+    return float((np.square(residual - explained).sum() - free) / math.sqrt(2 * free))
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +251,9 @@ class _Problem:
             lowers=np.linalg.cholesky((matrices + np.swapaxes(matrices, 1, 2)) / 2),
         )
 
-    def in_units(self, theta: _Mixture, trajectory: Trajectory, spread: FloatArray, settled: bool) -> Fitted:
+    def in_units(
+        self, theta: _Mixture, trajectory: Trajectory, spread: FloatArray, settled: bool, excess: float
+    ) -> Fitted:
         """Return mixture and errors; `spread` times its transpose is the covariance of the parameters."""
         parts = [self._parts(column) for column in spread.T]
         logs = np.array([part[2] for part in parts])  # (p, k)
@@ -269,6 +274,7 @@ class _Problem:
             covariance_errors=np.sqrt(np.sum(changes**2, axis=0)) * outer,
             background_error=math.sqrt(sum(part[1] ** 2 for part in parts)),
             settled=settled,
+            excess=excess,
         )
 
     def _parts(self, move: FloatArray) -> tuple[float, float, FloatArray, FloatArray, FloatArray]:
@@ -406,21 +412,8 @@ def trajectory_intervals(
             error = math.sqrt(fitted.mean_covariances[i, j, j])
             row = plain(f"means_[{i}].{name}", fitted.means[i, j], error, z, f"mean of {name!r} in component {i}")
             add(row, known=error < _OPEN_MEAN * math.sqrt(variances[i, j]))
-    for i in range(1 if covariance_type == "tied" else k):
-        part = "" if covariance_type == "tied" else f"[{i}]"
-        where = "all components" if covariance_type == "tied" else f"component {i}"
-        spherical = covariance_type == "spherical"
-        for j, name in enumerate(names[:1] if spherical else names):
-            error = fitted.covariance_errors[i, j, j] / variances[i, j]
-            label = f"covariances_{part}" if spherical else f"covariances_{part}.{name}"
-            words = f"variance of {where}" if spherical else f"variance of {name!r} in {where}"
-            add(positive(label, variances[i, j], error, z, words), known=error < _OPEN_VARIANCE)
-            for m, other in enumerate(names[:j] if covariance_type in ("full", "tied") else ()):
-                sizes = math.sqrt(variances[i, j] * variances[i, m])
-                value, error = fitted.covariances[i, j, m], fitted.covariance_errors[i, j, m]
-                words = f"covariance of {other!r} and {name!r} in {where}"
-                row = plain(f"covariances_{part}.{other}.{name}", value, error, z, words)
-                add(row, known=error < _OPEN_VARIANCE * sizes)
+    for row, error in covariance_intervals(names, fitted.covariances, fitted.covariance_errors, z, covariance_type):
+        add(row, known=error < _OPEN_VARIANCE)
     notes = []
     if open_:
         reason = "not determined: the noisy sums leave it open, so that the released number may be anything"

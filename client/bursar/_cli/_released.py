@@ -201,8 +201,8 @@ def choose(file: Path, most: int, least: int, level: float, restarts: int, seed:
         found = sketch.choose(most, least=least, level=level, n_init=restarts, public_seed=seed)
     if as_json:
         components = found.components
-        said = {"numbers": found.numbers, "chosen": components.chosen, "not_ruled_out": components.not_ruled_out}
-        say_json({**plain(found), **said})
+        derived = {"chosen": components.chosen, "not_ruled_out": components.not_ruled_out}
+        say_json({**plain(found), "least": found.least, "numbers": found.numbers, **derived})
     else:
         say(found)
 

@@ -192,9 +192,12 @@ def continued(
     homes = [_home(graph, table) for table in merged]
     rows = estimated_rows(tables) if n_rows is None else max(float(n_rows), 1.0)
     scopes, guesses = [table.variables for table in merged], _denoised(merged, rows)
-    expected = _independent(merged, rows) if estimator == "cgm" else [None] * len(merged)
-    if ordered and estimator == "cgm":
-        merged, guesses, expected = _with_order(merged, guesses, expected, rows, ordered)
+    expected: list[FloatArray | None] = [None] * len(merged)
+    if estimator == "cgm":
+        alone = _alone(merged, rows)
+        # Tables of one variable have a flat prior.
+        expected = [_independent(one, alone, rows) if len(one.variables) > 1 else None for one in merged]
+        merged, guesses, expected = _with_order(merged, guesses, expected, alone, rows, ordered)
     # Closed forms: where the tables are pairs of a tree the second is nearly the answer, and the search is short.
     starts = starting_points(scopes, guesses)
     limit = evaluations(work, sum(table.counts.size for table in merged))
@@ -285,7 +288,7 @@ def estimate_chain(
         infer,
         [1.0, float(steps - 1)],
         [_conditionals(steps, guesses)],
-        [None, _independent([*ends, tables[1]], rows)[2]] if estimator == "cgm" else [None, None],
+        [None, _independent(tables[1], _alone(ends, rows), rows)] if estimator == "cgm" else [None, None],
         limit=evaluations(chain_work(steps, states), states * (states + 1)),
     )
     if estimator == "nlbp" or regularization:
@@ -377,19 +380,17 @@ def _fitted(
     return problem.split(theta), iterations
 
 
-def _independent(tables: Sequence[NoisyTable], rows: float) -> list[FloatArray | None]:
-    """Return the counts of tables of several variables if these were independent; None for tables of one variable.
+def _alone(tables: Sequence[NoisyTable], rows: float) -> dict[int, FloatArray]:
+    """Return the probabilities of the states of variables that have a table of their own."""
+    return {table.variables[0]: _shrunken(table, rows) for table in tables if len(table.variables) == 1}
 
-    Every variable of a table of several has a table of its own.
-    """
-    alone = {table.variables[0]: _shrunken(table, rows) for table in tables if len(table.variables) == 1}
-    found: list[FloatArray | None] = []
-    for table in tables:
-        counts = np.full((1,) * table.counts.ndim, rows)
-        for variable in table.variables:
-            counts = counts * spread(alone[variable], (variable,), table.variables)
-        found.append(counts if len(table.variables) > 1 else None)
-    return found
+
+def _independent(table: NoisyTable, alone: Mapping[int, FloatArray], rows: float) -> FloatArray:
+    """Return the counts of a table if its variables were independent, with these probabilities."""
+    counts = np.full((1,) * table.counts.ndim, rows)
+    for variable in table.variables:
+        counts = counts * spread(alone[variable], (variable,), table.variables)
+    return counts
 
 
 def _shrunken(table: NoisyTable, rows: float) -> FloatArray:
@@ -414,6 +415,7 @@ def _with_order(
     tables: Sequence[NoisyTable],
     guesses: Sequence[FloatArray],
     expected: Sequence[FloatArray | None],
+    alone: Mapping[int, FloatArray],
     rows: float,
     ordered: Collection[int],
 ) -> tuple[list[NoisyTable], list[FloatArray], list[FloatArray | None]]:
@@ -423,22 +425,18 @@ def _with_order(
     of several keeps its noisy counts, and expects what is between its estimate and independent columns; with fewer rows
     than noise in an average cell it is replaced, too.
     """
-    found, alone = list(zip(tables, guesses, expected, strict=True)), {}
+    found, alone = list(zip(tables, guesses, expected, strict=True)), dict(alone)
     for place, table in enumerate(tables):
-        if len(table.variables) == 1:
+        if len(table.variables) == 1 and _ordered_axes(table, ordered):
             (variable,) = table.variables
-            alone[variable] = _shrunken(table, rows)
-            if _ordered_axes(table, ordered):
-                flat = np.full(table.counts.shape, rows / table.counts.size)
-                counts, _ = refined(table.counts, max(table.std, LEAST_STD), flat, (0,))
-                alone[variable] = counts / rows
-                found[place] = NoisyTable((variable,), counts, _HELD * table.std), alone[variable], None
+            flat = np.full(table.counts.shape, rows / table.counts.size)
+            counts, _ = refined(table.counts, max(table.std, LEAST_STD), flat, (0,))
+            alone[variable] = counts / rows
+            found[place] = NoisyTable((variable,), counts, _HELD * table.std), alone[variable], None
     for place, table in enumerate(tables):
         axes = _ordered_axes(table, ordered)
         if len(table.variables) > 1 and axes:
-            base = np.full((1,) * table.counts.ndim, rows)
-            for variable in table.variables:
-                base = base * spread(alone[variable], (variable,), table.variables)
+            base = _independent(table, alone, rows)
             counts, error = refined(table.counts, max(table.std, LEAST_STD), base, axes)
             replaced = rows < table.std * table.counts.size
             kept = NoisyTable(table.variables, counts, error) if replaced else table

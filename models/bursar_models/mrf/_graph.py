@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 
 MAX_VARIABLES = 64
 """Maximum number of variables of one graph. Chosen, not tuned: elimination costs are recomputed for all that remain."""
@@ -67,6 +68,12 @@ class Graph:
     def cells(self, variables: Iterable[int]) -> int:
         """Return the number of cells of a table over `variables`, as a Python integer of any size."""
         return math.prod(self.shape(variables))
+
+
+def pairs_apart(graph: Graph) -> list[tuple[int, ...]]:
+    """Return the pairs of variables that are in no clique together, ascending."""
+    together = {pair for clique in graph.cliques for pair in combinations(clique, 2)}
+    return [pair for pair in combinations(range(len(graph.sizes)), 2) if pair not in together]
 
 
 @dataclass(frozen=True)

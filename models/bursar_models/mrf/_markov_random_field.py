@@ -20,7 +20,7 @@ from bursar_models.arrays import FloatArray, IntArray, frozen
 from bursar_models.budget import Receipt, ReleaseNoise
 from bursar_models.mrf._direct import between
 from bursar_models.mrf._estimation import ESTIMATORS, Estimator
-from bursar_models.mrf._graph import Graph, check_exact, is_exact
+from bursar_models.mrf._graph import Graph, check_exact, is_exact, pairs_apart
 from bursar_models.mrf._inference import Calibrated, cached_tree, calibrate, draw, exact, gibbs, loopy, sum_to
 from bursar_models.mrf._intervals import Bounds, Evidence, TableError
 from bursar_models.mrf._plot import plot_chain, plot_graph
@@ -211,7 +211,7 @@ class MarkovRandomField(Model):
         """Return intervals of probabilities from the noise of the tables and the sampling of rows, in closed form.
 
         Cells of a released table, or of sums over one, have intervals about the model's probabilities; conditional ones
-        by the delta rule. Cells that no table has get bounds from tables of fewer columns, which hold whatever the
+        those of Fieller. Cells that no table has get bounds from tables of fewer columns, which hold whatever the
         dependence, and are wide. Rows of a person count as independent unless rows count as shares.
 
         Args:
@@ -265,8 +265,7 @@ class MarkovRandomField(Model):
         held = next((table for table in self.tables_ if table.held_out), None)
         if held is None or self.n_rows is None:
             return None
-        within = {pair for clique in self.cliques_ for pair in combinations(sorted(clique), 2)}
-        pairs = max(math.comb(len(self.columns), 2) - len(within), 1)
+        pairs = max(len(pairs_apart(self._model[0])), 1)
         cells = self.conditional(held.columns, {})
         return table_goodness(
             held.columns, cells, max(self.n_rows, 1.0), held.counts, held.noise_std, laplace=held.laplace, pairs=pairs

@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 
 from bursar_ledger import Adjacency, Event
 from bursar_models.mrf import Graph
-from bursar_models.mrf._graph import is_exact
+from bursar_models.mrf._graph import is_exact, pairs_apart
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import LARGEST, Amount, Violations, amount_of, check_enum, stop_if
 from bursar_server.fits._seam import JSON, Expected, InvalidFieldsError, Plan, PublicTable, Released
@@ -385,8 +385,8 @@ def _is_testable(asked: _Asked) -> bool:
     """Return whether two columns may be in no clique together, and the model of the rest is exact."""
     if asked.kind in _CHOSEN:
         return len(asked.names) > 2
-    graph, pairs = asked.graph(), combinations(range(len(asked.names)), 2)
-    return is_exact(graph) and any(not any(set(pair) <= set(one) for one in graph.cliques) for pair in pairs)
+    graph = asked.graph()
+    return is_exact(graph) and bool(pairs_apart(graph))
 
 
 def _new_held_out(payment: _Payment, asked: _Asked, share: Fraction) -> Pairs:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -21,7 +22,7 @@ from bursar_models.arrays import FloatArray
 from bursar_models.mrf import Graph, ReleasedTable, believed_rows, used_tables
 from bursar_models.mrf._candidates import Clique, candidate_marginals, joined_cells
 from bursar_models.mrf._estimation import Fitted, continued
-from bursar_models.mrf._graph import MAX_TREE, is_exact, junction_tree
+from bursar_models.mrf._graph import MAX_TREE, is_exact, junction_tree, pairs_apart
 from bursar_models.mrf._intervals import mean_absolute, missed
 from bursar_models.mrf._variables import ordered_of
 from bursar_server.fits.mrf._selection import Selection
@@ -121,12 +122,13 @@ def choose_in_rounds(
     """
     graph, chosen, misses = Graph(layout.sizes, ()), list[Clique](), list[float]()
     seen, fitted = list(tables), None
+    with_targets = _candidates(layout, selection, rounds.cliques, rounds.weights)
     first, last = rounds.limits(layout, selection.times)
     for number in range(selection.times):
         fitted = _model(layout, graph, seen, public_rows, fitted)
         rows = min(fitted.estimate.n_rows, float(MAX_ROWS))
         marginals = candidate_marginals(graph, fitted.estimate.log_potentials, rounds.cliques)
-        candidates = _candidates(layout, selection, rounds.cliques, rounds.weights, rows, marginals)
+        candidates = with_targets(targets=_targets(layout, rounds.cliques, rows, marginals))
         limit = max(first, last * (number + 1) // selection.times)
         offered = _offered(graph, rounds.cliques, chosen, limit)
         clique = rounds.cliques[session.choose(candidates, offered, selection.noise)]
@@ -162,11 +164,11 @@ def choose_held_out(
     found = _model(layout, graph, tables, public_rows, None).estimate
     marginals = candidate_marginals(graph, found.log_potentials, pairs)
     weights, rows = (Fraction(1),) * len(pairs), min(found.n_rows, float(MAX_ROWS))
-    candidates = _candidates(layout, selection, pairs, weights, rows, marginals)
-    cells, clusters = joined_cells(graph, pairs), list(map(set, graph.cliques))
+    candidates = _candidates(layout, selection, pairs, weights)(targets=_targets(layout, pairs, rows, marginals))
+    cells, apart = joined_cells(graph, pairs), set(pairs_apart(graph))
     # Those whose table the client can compute under the model, too.
     known = [place for place, pair in enumerate(pairs) if cells.get(pair, MAX_TREE + 1) <= MAX_TREE]
-    outside = [place for place in known if not any(set(pairs[place]) <= cluster for cluster in clusters)]
+    outside = [place for place in known if pairs[place] in apart]
     return pairs[session.choose(candidates, outside or known or range(len(pairs)), selection.noise)]
 
 
@@ -217,18 +219,13 @@ def _mean(tables: Sequence[ReleasedTable]) -> ReleasedTable:
 
 
 def _candidates(
-    layout: Layout,
-    selection: Selection,
-    cliques: Sequence[Clique],
-    weights: tuple[Fraction, ...],
-    rows: float,
-    marginals: Mapping[Clique, FloatArray],
-) -> Candidates:
-    """Return sets to choose from by the distances of their tables from the model's."""
-    return Candidates(
+    layout: Layout, selection: Selection, cliques: Sequence[Clique], weights: tuple[Fraction, ...]
+) -> Callable[..., Candidates]:
+    """Return what makes sets to choose from, given `targets`: their tables under a model."""
+    return partial(
+        Candidates,
         statistic=tables_statistic(layout, cliques),
         blocks=blocks_of(layout, cliques),
-        targets=_targets(layout, cliques, rows, marginals),
         block_bounds=table_bounds(layout),
         discounts=_discounts(layout, cliques, selection.cell_cost),
         weights=weights,

@@ -14,6 +14,7 @@ from bursar_ledger import Adjacency, Event
 from bursar_models.mrf import Estimate, Graph, Learning, ReleasedTable, believed_rows, estimate, used_tables
 from bursar_models.mrf._candidates import Clique
 from bursar_models.mrf._estimation import Estimator, Inference
+from bursar_models.mrf._graph import pairs_apart
 from bursar_models.mrf._intervals import unexplained
 from bursar_models.mrf._variables import ordered_of
 from bursar_server.fits.mrf._rounds import (
@@ -220,8 +221,8 @@ def _held_out(
     layout, public_rows = settings.layout, settings.public_rows
     pair = choose_held_out(layout, pairs.selection, cliques, tables, public_rows, session)
     step()
-    within = any(set(pair) <= set(clique) for clique in cliques)
-    return replace(release(table_measurement(layout, pair, pairs.noise)), held_out=not within)
+    apart = pair in pairs_apart(Graph(layout.sizes, cliques))
+    return replace(release(table_measurement(layout, pair, pairs.noise)), held_out=apart)
 
 
 def _chosen(
