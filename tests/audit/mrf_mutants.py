@@ -361,7 +361,7 @@ def wrong_choices() -> list[Mutant]:
         planted("discounts from the rows", replace(rounds, session=DiscountsFromRows), "T7 replay", n=2),
         planted("pairs of rounds offered by rows", replace(rounds, session=OfferedByRows), "T7 replay", n=2),
         planted("the table held out not paid for", unpaid(tested, -1), *told, n=2),
-        planted("the pair held out chosen for nothing", unpaid(tested, -2), *told, n=2),
+        planted("the choice of the pair held out that no one paid for", unpaid(tested, -2), *told, n=2),
         planted("the pair held out against the rows", replace(tested, session=TargetsFromRows), "T7 replay", n=2),
         planted("what is left spent twice", more, *told, n=2),
         planted("the number of rounds from the rows", stopping(rounds, more, few_rows), "T7 replay", n=2),
