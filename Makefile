@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: help env demo kernels test coverage slow torch devices fuzz fuzz-planners docs man lint format proto bench vulnerabilities sbom clean
+.PHONY: help env demo kernels test properties coverage slow torch devices fuzz fuzz-planners docs man lint format proto bench vulnerabilities sbom clean
 
 help: ## list these commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-16s %s\n' "$$name" "$$text"; done
@@ -43,6 +43,10 @@ coverage: kernels ## run the tests as `make test` does, and print their branch c
 # Tests of one group share what takes long to make, in one process.
 slow: kernels ## run the long tests
 	$(BIN)/python -Im pytest -m slow -n 3 --dist loadgroup --no-loadscope-reorder
+
+TIMES ?= 10
+properties: kernels ## draw other examples for the tests of properties, which `make test` runs on the same ones; TIMES=10
+	for i in $$(seq $(TIMES)); do EXAMPLES=fresh $(BIN)/python -Im pytest -q -m hypothesis -n 3 || exit 1; done
 
 # Its build for processors, which the common index has not got: pip takes it from a folder or an index that it was told of.
 # What it depends on is not needed for arrays, and partly older than what the tests have.
