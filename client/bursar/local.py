@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+import scipy
 
 from bursar_models.arrays import FloatArray
 from bursar_models.errors import InvalidRequestError, MissingDependencyError
@@ -146,7 +146,7 @@ class MeanEstimate:
         """
         if not 0 < confidence < 1:
             raise InvalidRequestError.of("confidence", f"expected a number between 0 and 1, got {confidence}")
-        reach = special.stdtrit(self.n_reports - 1, 0.5 + confidence / 2) * self.standard_error + self.bias_bound
+        reach = scipy.special.stdtrit(self.n_reports - 1, 0.5 + confidence / 2) * self.standard_error + self.bias_bound
         return self.mean - reach, self.mean + reach
 
 
@@ -273,7 +273,7 @@ def _truncated(z: FloatArray, scale: float, beta: float) -> FloatArray:
     b = a / math.sqrt(beta)
     low, high = (-math.sqrt(2.0) - a) / b, (math.sqrt(2.0) - a) / b
     density_low, density_high = _density(low), _density(high)
-    below, above = special.ndtr(low), special.ndtr(-high)
+    below, above = scipy.special.ndtr(low), scipy.special.ndtr(-high)
     m0 = 1.0 - below - above
     m1 = density_low - density_high
     m2 = m0 + low * density_low - high * density_high

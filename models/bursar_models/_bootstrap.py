@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from bursar_models._decoding import Decoded, lloyd
 from bursar_models._starts import public_generator
@@ -190,7 +190,7 @@ def _matched(found: Decoded, target: Decoded) -> Decoded:
     """Return a decoding with its components in the order of those of `target` that they are nearest to."""
     spread = np.maximum(target.variances.mean(), np.finfo(float).tiny)
     differences = target.centres[:, None] - found.centres[None]
-    _, places = linear_sum_assignment(np.square(differences).sum(axis=2) / spread)
+    _, places = scipy.optimize.linear_sum_assignment(np.square(differences).sum(axis=2) / spread)
     return replace(
         found, centres=found.centres[places], weights=found.weights[places], variances=found.variances[places]
     )

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+import scipy
 
 from bursar_models._bootstrap import RESTARTS, mixture_moments, row_terms
 from bursar_models._component_choice import ComponentChoice
@@ -244,16 +244,16 @@ class Population:
     def unexplained(self, density: Density) -> float:
         """Return what the mixture nearest to a density leaves of the moments, in squared errors."""
         rest, slopes = self._basis.T @ density.rest, self._basis.T @ density.slopes
-        weighed = cho_solve(self._factor, np.column_stack([rest, slopes]))
+        weighed = scipy.linalg.cho_solve(self._factor, np.column_stack([rest, slopes]))
         inner = slopes.T @ weighed[:, 1:]
         # Parameters of which the moments say nothing do not move.
         inner[np.diag_indices_from(inner)] += 1e-9 * inner.trace() + 1e-200
         along = slopes.T @ weighed[:, 0]
-        return float(rest @ weighed[:, 0] - along @ cho_solve(cho_factor(inner), along))
+        return float(rest @ weighed[:, 0] - along @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(inner), along))
 
     @cached_property
     def _factor(self) -> tuple[FloatArray, bool]:
-        return cho_factor(self._errors)  # type: ignore[no-any-return]
+        return scipy.linalg.cho_factor(self._errors)  # type: ignore[no-any-return]
 
     def mean_squares(self, centres: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, float]:
         """Return means and standard errors of squared distances to the nearest of each of several centres (k, d).
@@ -276,9 +276,9 @@ class Population:
         rest, start = rest + J @ density.prior_shift, means - slopes @ density.prior_shift
         found = []
         for change in CHANGES:
-            factor = cho_factor(known + change * kernel)
+            factor = scipy.linalg.cho_factor(known + change * kernel)
             shared = slopes @ (J * variances).T + change * np.pad(along, ((0, 0), (0, 1)))
-            solved = cho_solve(factor, np.column_stack([rest, anywhere, shared.T]))
+            solved = scipy.linalg.cho_solve(factor, np.column_stack([rest, anywhere, shared.T]))
             loss = 2 * np.log(np.diag(factor[0])).sum() + rest @ solved[:, 0]
             free = np.square(slopes) @ variances + change * spread
             for deviation in FAR_SHARES:

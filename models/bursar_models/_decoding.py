@@ -39,8 +39,8 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 from numpy.random import PCG64, Generator  # noqa: TID251 - public randomness of the search, never noise
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from bursar_models.arrays import FloatArray
 
@@ -575,8 +575,10 @@ def _damped_step(
     for _ in range(6):
         step = np.zeros_like(theta)
         try:
-            step[free] = cho_solve(cho_factor(inner + np.diag(damping * diagonal)), downhill[free])
-        except LinAlgError:
+            step[free] = scipy.linalg.cho_solve(
+                scipy.linalg.cho_factor(inner + np.diag(damping * diagonal)), downhill[free]
+            )
+        except scipy.linalg.LinAlgError:
             damping *= 10
             continue
         trial = _evaluate(problem, fit.mixture.unpack(np.clip(theta + step, *bounds)))

@@ -10,8 +10,7 @@ import math
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.special import logsumexp
+import scipy
 
 from bursar_models.arrays import FloatArray
 
@@ -128,7 +127,7 @@ def log_mixture_density(
     """
     with np.errstate(divide="ignore"):  # log 0 = -inf is the right weight of an empty component
         joint = log_gaussian_density(X, means, covariances, covariance_type) + np.log(weights)
-    density: FloatArray = np.asarray(logsumexp(joint, axis=1))
+    density: FloatArray = np.asarray(scipy.special.logsumexp(joint, axis=1))
     return density, joint - density[:, None]
 
 
@@ -139,7 +138,7 @@ def _log_density(residuals: FloatArray, factor: FloatArray) -> FloatArray:
         scales = factor
     else:
         # Solved, not inverted: an explicit inverse loses digits for nearly singular covariances.
-        whitened = solve_triangular(factor, residuals.T, lower=True)
+        whitened = scipy.linalg.solve_triangular(factor, residuals.T, lower=True)
         scales = np.diagonal(factor)
     log_normaliser = 0.5 * len(scales) * math.log(2 * math.pi) + float(np.log(scales).sum())
     return np.asarray(-0.5 * np.square(whitened).sum(axis=0) - log_normaliser)

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
-from scipy import special
+import scipy
 
 from bursar_models.arrays import FloatArray
 
@@ -244,7 +244,7 @@ def _coarse(values: FloatArray) -> FloatArray:
 
 def _uniform_directions(public_seed: int, m: int, d: int) -> FloatArray:
     """Return unit vectors (m, d), uniform on the sphere: normal vectors over their lengths."""
-    normals = _coarse(special.ndtri(public_uniforms(public_seed, Stream.DIRECTIONS, m, d)))
+    normals = _coarse(scipy.special.ndtri(public_uniforms(public_seed, Stream.DIRECTIONS, m, d)))
     return np.asarray(normals / _row_norms(normals)[:, None])
 
 

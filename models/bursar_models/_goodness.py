@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import chdtrc, gammainc, gammaincinv, gammaln, ndtr, stdtr
+import scipy
 
 from bursar_models._gradient_trace import GradientTrace, RadiusCounts
 from bursar_models.arrays import FloatArray
@@ -57,7 +57,7 @@ def background_goodness(share: float, error: float) -> Goodness:
     Tails that are heavier than a Gaussian's, skewness and outliers leave rows that no component explains; they count
     for the background.
     """
-    p_value = float(ndtr(-share / error)) if error > 0 else 1.0
+    p_value = float(scipy.special.ndtr(-share / error)) if error > 0 else 1.0
     doubtful = p_value < _DOUBTFUL
     verdict = "nothing released contradicts Gaussians; other shapes with as few rows in their tails are not seen"
     if doubtful:
@@ -85,18 +85,18 @@ def radius_goodness(radii: RadiusCounts | None, uneven: float = 0.0) -> Goodness
     """
     if radii is None:
         return None
-    ends = np.concatenate([[0.0], 2.0 * gammaincinv(0.5 * radii.size, radii.levels)])
+    ends = np.concatenate([[0.0], 2.0 * scipy.special.gammaincinv(0.5 * radii.size, radii.levels)])
     shares = np.diff(radii.levels, prepend=0.0, append=1.0)
     # Derivative of the shares by the logarithm of the scale: -2 x f(x) at every end, f the chi-squared density.
     step = 1e-4
-    moved = (gammainc(0.5 * radii.size, 0.5 * ends * np.exp(-s * step)) for s in (1.0, -1.0))
+    moved = (scipy.special.gammainc(0.5 * radii.size, 0.5 * ends * np.exp(-s * step)) for s in (1.0, -1.0))
     wider, narrower = (np.diff(one, append=1.0) for one in moved)
     rows = max(float(radii.counts.sum()), 1.0)
     covariance = radii.count_std**2 * np.eye(len(shares)) + rows * (np.diag(shares) - np.outer(shares, shares))
     # To second order, squares on axes of scales 1 + e_i have the chi-squared law, moved by the sum of e_i^2 times the
     # slope of the density with four more degrees of freedom: u^2 / 4 of its transform, u = 2 i t / (1 - 2 i t).
     x, a = np.maximum(ends, 1e-300), 0.5 * radii.size + 2.0
-    slopes = np.exp((a - 1.0) * np.log(0.5 * x) - 0.5 * x - gammaln(a)) * ((a - 1.0) / x - 0.5) / 2.0
+    slopes = np.exp((a - 1.0) * np.log(0.5 * x) - 0.5 * x - scipy.special.gammaln(a)) * ((a - 1.0) / x - 0.5) / 2.0
     bent = rows * uneven * np.diff(slopes, append=0.0)
     covariance += np.outer(bent, bent)
     directions = np.column_stack([shares, (wider - narrower) / step])
@@ -171,7 +171,7 @@ def residual_goodness(observed: float, replicates: FloatArray) -> Goodness:
     """
     expected, n = float(np.mean(replicates)), len(replicates)
     error = float(np.std(replicates, ddof=1)) * (1.0 + 1.0 / n) ** 0.5
-    p_value = float(stdtr(n - 1, (expected - observed) / error)) if error > 0 else 1.0
+    p_value = float(scipy.special.stdtr(n - 1, (expected - observed) / error)) if error > 0 else 1.0
     doubtful = p_value < _DOUBTFUL
     verdict = "the mixture explains the sketch as well as one that is right would"
     if doubtful:
@@ -200,4 +200,4 @@ def _chance(squares: float, dof: float, excess: float) -> float:
     and variance are then those of a multiple of another chi-squared law (Satterthwaite 1946).
     """
     scale = 1.0 + excess / (2.0 * dof)
-    return float(chdtrc(dof / scale, squares / scale))
+    return float(scipy.special.chdtrc(dof / scale, squares / scale))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, ndtri
+import scipy
 
 from bursar_models._density import CovarianceType
 from bursar_models._tables import Output, as_table
@@ -147,7 +147,7 @@ def two_sided(level: float) -> float:
     """
     if not 0 < level < 1:
         raise ValueError(f"level: expected a number above 0 and below 1, such as 0.95, got {level!r}")
-    return float(ndtri((1 + level) / 2))
+    return float(scipy.special.ndtri((1 + level) / 2))
 
 
 def plain(name: str, estimate: float, error: float, z: float, about: str) -> Interval:
@@ -172,7 +172,13 @@ def share(name: str, estimate: float, error: float, z: float, about: str) -> Int
     if not 0 < estimate < 1:
         return Interval(name, float(estimate), 0.0, 1.0, about)
     place = math.log(estimate) - math.log1p(-estimate)
-    return Interval(name, float(estimate), float(expit(place - z * error)), float(expit(place + z * error)), about)
+    return Interval(
+        name,
+        float(estimate),
+        float(scipy.special.expit(place - z * error)),
+        float(scipy.special.expit(place + z * error)),
+        about,
+    )
 
 
 def covariance_intervals(

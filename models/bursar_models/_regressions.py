@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any, Literal, overload
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from bursar_models._describe import origin, with_errors
 from bursar_models._estimator import Estimator, named_features
@@ -379,7 +379,7 @@ class MixtureOfRegressions(TableText, Estimator, Model):
             ValueError: `X` is not as in `predict_components`, or `y` is not n finite numbers.
         """
         joint = self._log_joint(X, y)
-        return np.asarray(np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
+        return np.asarray(np.exp(joint - scipy.special.logsumexp(joint, axis=1, keepdims=True)))
 
     def score_samples(self, X: Any, y: Any = None) -> FloatArray:
         """Return the natural logarithm of the density of each row's target given its features, shape (n,).
@@ -388,7 +388,7 @@ class MixtureOfRegressions(TableText, Estimator, Model):
             X: rows as in `predict_components`.
             y: target as in `predict_proba`.
         """
-        return np.asarray(logsumexp(self._log_joint(X, y), axis=1))
+        return np.asarray(scipy.special.logsumexp(self._log_joint(X, y), axis=1))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the mean of `score_samples`, in nats per row; at least one row."""

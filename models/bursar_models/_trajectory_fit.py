@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cholesky, helmert, solve_triangular
-from scipy.special import logsumexp, ndtri
+import scipy
 
 from bursar_models._density import CovarianceType
 from bursar_models._intervals import Interval, covariance_intervals, plain, share, within
@@ -199,7 +198,7 @@ class _Problem:
         self._normals = _normals(2 ** max(int(math.log2(points / K)), 6), d)
         self._uniforms = box[0] + (box[1] - box[0]) * _sobol(_LEAST_POINTS // 4, d, seed=1)
         self._shapes = _shape_basis(covariance_type, d)
-        self._helmert = helmert(K).T if K > 1 else np.zeros((1, 0))
+        self._helmert = scipy.linalg.helmert(K).T if K > 1 else np.zeros((1, 0))
 
     def whitened(self, theta: _Mixture) -> tuple[FloatArray, FloatArray]:
         """Return the derivative of the expected sums and the residual, in units in which their covariance is 1."""
@@ -225,13 +224,13 @@ class _Problem:
         rows = theta.rows
         spread = rows * (second - np.outer(mean, mean))
         least = _LEAST_NOISE * float(np.diagonal(spread).max())
-        root = cholesky(spread + np.diag(np.maximum(self._variances, least)), lower=True)
+        root = scipy.linalg.cholesky(spread + np.diag(np.maximum(self._variances, least)), lower=True)
         expected = (1.0 - theta.background) * gaussians + theta.background * uniform
         columns = [rows * expected[:, None]]
         if self._background:
             columns.append(rows * (uniform - gaussians)[:, None])
         design = np.hstack([*columns, rows * slope])
-        both = solve_triangular(root, np.column_stack([design, self._sums - rows * expected]), lower=True)
+        both = scipy.linalg.solve_triangular(root, np.column_stack([design, self._sums - rows * expected]), lower=True)
         return both[:, :-1], both[:, -1]
 
     def moved(self, theta: _Mixture, move: FloatArray) -> _Mixture:
@@ -246,7 +245,7 @@ class _Problem:
             theta,
             rows=theta.rows * math.exp(rows),
             background=min(theta.background + share, 0.95),
-            weights=np.exp(weights - logsumexp(weights)),
+            weights=np.exp(weights - scipy.special.logsumexp(weights)),
             means=theta.means + np.einsum("kij,kj->ki", theta.lowers, shifts),
             lowers=np.linalg.cholesky((matrices + np.swapaxes(matrices, 1, 2)) / 2),
         )
@@ -301,7 +300,10 @@ class _Problem:
         """Return derivatives of the log density by weights, means and shapes, (N, parameters)."""
         K, d = self._shape
         y = np.stack(
-            [solve_triangular(low, (z - m).T, lower=True).T for low, m in zip(theta.lowers, theta.means, strict=True)]
+            [
+                scipy.linalg.solve_triangular(low, (z - m).T, lower=True).T
+                for low, m in zip(theta.lowers, theta.means, strict=True)
+            ]
         )
         scale = np.log(theta.weights) - np.log(np.diagonal(theta.lowers, axis1=1, axis2=2)).sum(axis=1)
         logs = scale[:, None] - np.square(y).sum(axis=2) / 2 - d / 2 * math.log(2 * math.pi)
@@ -310,7 +312,7 @@ class _Problem:
             every = np.vstack([math.log1p(-beta) + logs, np.full(len(z), uniform)])
         else:
             every = logs
-        shares = np.exp(every - logsumexp(every, axis=0))[:K]  # (K, N)
+        shares = np.exp(every - scipy.special.logsumexp(every, axis=0))[:K]  # (K, N)
         by_weight = shares - theta.weights[:, None] * shares.sum(axis=0)
         by_mean = shares[:, :, None] * y
         squares = (
@@ -379,10 +381,10 @@ def _sobol(count: int, d: int, *, seed: int) -> FloatArray:
 
 def _normals(count: int, d: int) -> FloatArray:
     """Return an even number of quasi-random normal points (count, d) with mean 0 and covariance 1, odd moments 0."""
-    half = ndtri(np.clip(_sobol(count // 2, d, seed=0), 1e-12, 1 - 1e-12))
+    half = scipy.special.ndtri(np.clip(_sobol(count // 2, d, seed=0), 1e-12, 1 - 1e-12))
     points = np.concatenate([half, -half])
     root = np.linalg.cholesky(points.T @ points / count)
-    return np.asarray(solve_triangular(root, points.T, lower=True).T)
+    return np.asarray(scipy.linalg.solve_triangular(root, points.T, lower=True).T)
 
 
 def trajectory_intervals(

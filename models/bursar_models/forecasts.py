@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from bursar_models._decoding import lloyd
 from bursar_models._gaussian_mixture import GaussianMixture
@@ -143,7 +143,7 @@ def _matched(centres: FloatArray, to: FloatArray) -> tuple[npt.NDArray[np.intp],
     """Return which of the centres belongs to each of others, and the sum of their squared distances."""
     scale = np.maximum(to.std(axis=0), 1e-12 * np.abs(to).max() + 1e-300)
     far = np.square((centres[:, None] - to) / scale).sum(axis=2)
-    of, others = linear_sum_assignment(far)
+    of, others = scipy.optimize.linear_sum_assignment(far)
     nearest = far.argmin(axis=0)
     nearest[others] = of
     return nearest, float(far[nearest, np.arange(len(to))].sum())

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
-from scipy.special import gammaincinv, ndtri
+import scipy
 
 from bursar_models.arrays import FloatArray
 from bursar_models.mrf._inference import spread, sum_to
@@ -90,7 +90,7 @@ class Observed:
         It is that of the gamma distribution with the same mean and variance, which of Laplace noise is exact.
         """
         ratio = float(np.square(self.mean / self.std) / (1 - np.square(self.mean / self.std))) if self.std > 0 else 1.0
-        return float(gammaincinv(max(cells, 1e-9) * ratio, level) * self.mean / ratio)
+        return float(scipy.special.gammaincinv(max(cells, 1e-9) * ratio, level) * self.mean / ratio)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,14 +205,14 @@ class Evidence:
     def _unmeasured(self, columns: tuple[str, ...], cells: FloatArray, level: float) -> TableError:
         """Return the error of a table that no release has: calibrated, and below what is certain."""
         # All cells at once: Bonferroni.
-        low, high = self.bounds(columns, float(ndtri(1 - (1 - level) / (2 * cells.size))), sampling=False)
+        low, high = self.bounds(columns, float(scipy.special.ndtri(1 - (1 - level) / (2 * cells.size))), sampling=False)
         more, less = np.maximum(high - cells, 0.0), np.maximum(cells - low, 0.0)
         # What is added somewhere is missing elsewhere.
         certain = float(min(more.sum(), less.sum(), 1.0))
         likely = self._likely(columns, cells)
         if likely is None:
             return TableError(columns, False, None, certain, level)
-        bound = likely * math.exp(_SPREAD * float(ndtri(level) - ndtri(0.95)))
+        bound = likely * math.exp(_SPREAD * float(scipy.special.ndtri(level) - scipy.special.ndtri(0.95)))
         expected = likely * (_OF_TREES if self.unexplained is None else _OF_ROUNDS)
         return TableError(columns, False, min(expected, certain), min(bound, certain), level)
 
@@ -333,5 +333,5 @@ def _noise_bound(observed: Observed, level: float) -> float:
     cells = observed.counts.size
     if observed.laplace:
         return observed.noise(cells, level)
-    chi_squared = 2 * gammaincinv(cells / 2, level)
+    chi_squared = 2 * scipy.special.gammaincinv(cells / 2, level)
     return float(observed.std * math.sqrt(cells * chi_squared))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import erfcx
+import scipy
 
 from bursar_models.arrays import BoolArray, FloatArray
 
@@ -101,7 +101,7 @@ def tilted_gaussian(counts: FloatArray, stds: FloatArray, tilts: FloatArray) -> 
     scaled, pulls = counts / stds, tilts * stds
     ratios = scaled + pulls
     below = ratios < 0
-    tails = 0.5 * erfcx(np.abs(ratios) * math.sqrt(0.5))
+    tails = 0.5 * scipy.special.erfcx(np.abs(ratios) * math.sqrt(0.5))
     densities = np.exp(-0.5 * np.square(ratios))
     masses = np.where(below, tails, 1 - tails * densities)
     values = np.where(below, -0.5 * np.square(scaled), pulls * (scaled + 0.5 * pulls)) + np.log(masses)
