@@ -80,9 +80,9 @@ def test_what_an_analyst_gets_does_not_tell_the_tables_apart(tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_what_an_analyst_gets_does_not_tell_the_tables_apart_on_many_runs(tmp_path: Path, adjacency: Adjacency) -> None:
-    """The same on 500 models of each table, where noise too small by a third shows."""
+    """The same on 250 models of each table, where noise too small by half shows."""
     with wire(tmp_path, adjacency) as server:
-        condemned, finding = server.verdict(500)
+        condemned, finding = server.verdict(250)
     assert not condemned, finding
 
 
