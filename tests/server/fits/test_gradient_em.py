@@ -22,7 +22,6 @@ from bursar_server.fits.gradient_em._normal import (
     _value_and_slope,
     best_radius,
     location_gain,
-    regression_gain,
     response,
     unclip,
 )
@@ -546,7 +545,7 @@ def test_gains_are_those_of_simulated_steps(transform: Transform) -> None:
     e = np.concatenate([generator.standard_normal(n), np.zeros(n)])
     e[n:] = -e[:n]
     moved = mean_along((e + shift * y[:, 0])[:, None] * y, along, 1.7)
-    assert moved / shift == pytest.approx(regression_gain(transform, d, 1.7), rel=0.03)
+    assert moved / shift == pytest.approx(Kind.REGRESSION.value(transform, d, 1.7)[0], rel=0.03)
 
 
 @pytest.mark.parametrize("kind", Kind)

@@ -67,14 +67,6 @@ def location_gain(transform: Transform, d: int, radius: float) -> float:
     return _location(transform, d, radius)[0]
 
 
-def regression_gain(transform: Transform, p: int, radius: float) -> float:
-    """Return the derivative by the coefficients of the mean of T(e w), e standard normal, w normal of p numbers.
-
-    T as in `location_gain`: the mean derivative along w is E[h'(|e| |w| / radius) w w^T].
-    """
-    return _regression(transform, p, radius)[0]
-
-
 def response(kind: Kind, transform: Transform, size: int, radius: FloatArray, sigma: FloatArray) -> Response:
     """Return the response of blocks with these radii (blocks,) and standard deviations (blocks,) of residuals."""
     every = np.ones(size)
@@ -111,7 +103,7 @@ def _location(transform: Transform, d: int, radius: float) -> tuple[float, float
 
 @lru_cache(maxsize=4096)
 def _regression(transform: Transform, p: int, radius: float) -> tuple[float, float]:
-    """Gain, and mean square of a number of T(e w)."""
+    """Gain, and mean square of a number of T(e w): the gain is E[h'(|e| |w| / radius) w w^T] along w, by coefficients."""
     length, weight = _grid(p)
     steps = 200
     e = ndtri((np.arange(steps) + 0.5) / steps)
