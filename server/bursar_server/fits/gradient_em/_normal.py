@@ -103,7 +103,7 @@ def _location(transform: Transform, d: int, radius: float) -> tuple[float, float
 
 @lru_cache(maxsize=4096)
 def _regression(transform: Transform, p: int, radius: float) -> tuple[float, float]:
-    """Gain, and mean square of a number of T(e w): the gain is E[h'(|e| |w| / radius) w w^T] along w, by coefficients."""
+    """Gain, and mean square of a number of T(e w); the gain is E[h'(|e| |w| / radius) w w^T] along w."""
     length, weight = _grid(p)
     steps = 200
     e = ndtri((np.arange(steps) + 0.5) / steps)
