@@ -377,6 +377,25 @@ def test_a_workload_says_what_may_be_chosen_and_how_much_it_weighs() -> None:
     assert made.parameters["workload"] == [[["a", "b"], 1.0]]
 
 
+def test_a_test_of_the_graph_that_could_not_end_is_refused_before_it_is_paid_for() -> None:
+    """It compares all pairs of columns, however few have a table, and joins each column with the whole model."""
+    wide_apart = wide(60, 300)
+    graphs: list[dict[str, Any]] = [{"independent": {}}, {"cliques": cliques(("v0", "v1"))}]
+    for graph in graphs:
+        columns = [column.name for column in wide_apart.categorical]
+        assert plan(wide_apart, columns=columns, **graph).events
+        assert refused(wide_apart, columns=columns, held_out=0.1, **graph) == ["held_out"]
+        assert plan(wide_apart, columns=columns[:9], held_out=0.1, **graph).settings.held_out is not None
+    few = people(adjacency=RO, a=3, b=3, c=3, **{f"w{i}": 700 for i in range(5)})
+    assert plan(few, auto=workload("abc")).events
+    assert "4,942,054 cells, the largest 490,000" in message_of(few, auto=workload("abc"), held_out=0.1)
+    # 2^22 cells after triangulation, and a column of 2,000 states beside them.
+    ring = people(adjacency=RO, z=2000, **{f"v{i}": 2 for i in range(22)})
+    dense = cliques(*combinations([f"v{i}" for i in range(22)], 2), ("v0", "z"))
+    assert plan(ring, cliques=dense).events
+    assert refused(ring, cliques=dense, held_out=0.1) == ["held_out"]
+
+
 def test_too_much_to_choose_from_is_refused_with_what_fits() -> None:
     """Cells of all pairs together, and of one; and rounds that would take hours."""
     assert refused(wide(62, 60), auto={}) == ["auto"]

@@ -9,13 +9,13 @@ from fractions import Fraction
 from itertools import combinations, pairwise
 
 from bursar_ledger import Adjacency, Event
-from bursar_models.mrf import Graph
-from bursar_models.mrf._graph import is_exact, pairs_apart
+from bursar_models.mrf import MAX_CELLS, MAX_CLIQUE, MAX_TREE, Graph
+from bursar_models.mrf._graph import is_exact, largest_table, pairs_apart, tree_cells
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import LARGEST, Amount, Violations, amount_of, check_enum, stop_if
 from bursar_server.fits._seam import JSON, Expected, InvalidFieldsError, Plan, PublicTable, Released
 from bursar_server.fits.mrf._reuse import MOST_CELLS, Earlier, Kind, check_use, earlier_tables
-from bursar_server.fits.mrf._rounds import MOST_DIRECT, Rounds
+from bursar_server.fits.mrf._rounds import MOST_DIRECT, MOST_WORK, Rounds
 from bursar_server.fits.mrf._run import (
     Measurement,
     MRFSettings,
@@ -333,6 +333,8 @@ def _check_graph(request: fit_pb2.FitMRFRequest, asked: _Asked, violations: Viol
         check_size("chain.columns", Graph(asked.layout.sizes[:2], ((0, 1),)), variables, violations)
         check_chain_time(len(variables), variables, violations)
         return
+    if request.HasField("spend") and request.held_out and _is_testable(asked):
+        _check_test(asked, violations)
     field, graph = request.WhichOneof("graph") or "graph", asked.graph()
     if asked.rounds is not None:
         check_candidates(field, asked.rounds, asked.layout, violations)
@@ -343,6 +345,22 @@ def _check_graph(request: fit_pb2.FitMRFRequest, asked: _Asked, violations: Viol
         violations.append((field, dense))
     elif asked.kind == "cliques":  # trees end in time whenever their tables fit into an answer
         check_time(field, graph, INFERENCES[request.inference], variables, violations)
+
+
+def _check_test(asked: _Asked, violations: Violations) -> None:
+    """Check that a test of the graph, which compares the tables of all pairs of columns, ends in time and memory."""
+    sizes, graph = asked.layout.sizes, asked.graph()
+    pairs = [a * b for a, b in combinations(sizes, 2)]
+    # Chosen pairs are limited as candidates. What is listed may have a larger model, which is joined with each column.
+    cells, largest = (tree_cells(graph), largest_table(graph)[0]) if asked.kind == "cliques" else (0, 0)
+    small = sum(pairs) <= MAX_CELLS and max(pairs) <= MAX_CLIQUE
+    if not (small and cells * sum(sizes) <= MOST_WORK and largest * max(sizes) <= MAX_TREE):
+        text = (
+            f"a test compares the tables of all pairs of columns, here {sum(pairs):,} cells, the largest "
+            f"{max(pairs):,}, with a model: more than ends in time and memory. Leave the test out, leave out columns "
+            "or cliques, or give columns fewer bins"
+        )
+        violations.append(("held_out", text))
 
 
 def _due(asked: _Asked, earlier: Earlier) -> tuple[Wanted, ...]:
