@@ -178,8 +178,8 @@ def _made_safe(state: State, ledger: Ledger, entries: int, actor: str, reason: s
     for entry in lost:
         # Its release may have been sent; a second draw of noise would not be covered by the debit.
         ledger.lose_release(entry)
-    live = [dataset for dataset in ledger.datasets() if not dataset.retired]
-    closed = tuple(dict.fromkeys(dataset.account for dataset in live))
+    # Those of retired datasets, too: another table of the same people may join them.
+    closed = tuple(dict.fromkeys(dataset.account for dataset in ledger.datasets()))
     for account in closed:
         ledger.set_call_limit(account, Fraction(0), actor=actor, reason=f"{why}. {reason}" if reason else why)
     return Restored(
@@ -187,7 +187,11 @@ def _made_safe(state: State, ledger: Ledger, entries: int, actor: str, reason: s
         closed=closed,
         lost=lost,
         tokens=tuple(credential.name for credential in ledger.credentials() if not credential.revoked),
-        missing_rows=tuple(dataset.name for dataset in live if not rows_folder(state, dataset).is_dir()),
+        missing_rows=tuple(
+            dataset.name
+            for dataset in ledger.datasets()
+            if not dataset.retired and not rows_folder(state, dataset).is_dir()
+        ),
         problems=(),
     )
 

@@ -268,6 +268,29 @@ def test_what_is_restored_gives_no_budget_back(admin: Admin, tmp_path: Path) -> 
     assert restored.verified.ok
 
 
+def test_an_account_of_retired_tables_is_closed_too(admin: Admin, tmp_path: Path) -> None:
+    """A table that joined it after the backup, and is imported again, gets nothing of what was spent through it."""
+    admin.add()
+    admin.spend("r1")
+    admin.ok("retire", "heights", "--yes")
+    admin.ok("backup", "--whole", tmp_path / "copy")
+    joins = ("import", *admin.table("again", OTHER_ROWS), "--same-people-as", "heights")
+    admin.ok(*joins)
+    admin.spend("r2", dataset="again", scale=20)
+    with Ledger.open(admin.state.ledger) as ledger:
+        truth = ledger.dataset("again").remaining
+    restored, said = _restored(admin, tmp_path / "copy")
+    assert "closed accounts: heights" in said
+    restored.ok(*joins)
+    with pytest.raises(BudgetExhaustedError) as caught:
+        restored.spend("r3", dataset="again", scale=10_000)
+    assert caught.value.limit == "call"
+    restored.ok("write-off", "again", "--left-rho", repr(truth.rho), "--yes", "--reason", "the receipt of r2")
+    restored.ok("call-limit", "end", "again")
+    restored.spend("r3", dataset="again", scale=10_000)
+    assert restored.verified.ok
+
+
 def test_all_that_is_left_can_be_written_off(admin: Admin, tmp_path: Path) -> None:
     """The last unit goes, too, failures of approximate releases included; then more cannot be written off."""
     admin.ok("import", *admin.table("heights"), "--epsilon", 1, "--delta", 1e-6, "--approximate-share", "1/2")
