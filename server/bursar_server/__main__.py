@@ -36,6 +36,7 @@ def run(directory: Path, address: str | None, fit_workers: int | None, threads_p
     from bursar_server.jobs import hardening
 
     hardening.few_arenas()  # first: libraries start threads when they are imported
+    hardening.one_thread_for_matrices()
     from bursar_server.process import StartError, serve
 
     hardening.no_core_dumps()

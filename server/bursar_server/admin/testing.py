@@ -27,6 +27,7 @@ Answer = dict[str, str]
 def main() -> None:
     """Answer lines until there are no more."""
     hardening.few_arenas()  # before the libraries start their threads
+    hardening.one_thread_for_matrices()
     from bursar_server.admin.cli import main as admin
 
     ours, theirs = socket.socketpair()

@@ -1,6 +1,6 @@
 """Hardening of processes with rows: no core dumps, no debuggers, optionally no swap; and their resource limits.
 
-Also the death of child processes with their parent, and the memory that a server keeps after calls.
+Also the death of child processes with their parent, the memory that a server keeps after calls, and its threads.
 """
 
 from __future__ import annotations
@@ -50,6 +50,16 @@ def few_arenas() -> None:
         return
     with contextlib.suppress(AttributeError):  # musl has one heap, and no such function
         _libc().mallopt(_M_ARENA_MAX, _ARENAS)
+
+
+def one_thread_for_matrices() -> None:
+    """Let OpenBLAS multiply matrices on one thread, in this process and in its children.
+
+    Those of a fit are small: several threads wait for each other, and take two to three times the processor time of one
+    (measured for the choice of components, on two busy CPUs). Nor does a model depend on the number of CPUs. Does
+    nothing if OPENBLAS_NUM_THREADS is set. Call it before numpy is imported, which reads it then.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def die_with_parent(parent: int) -> None:

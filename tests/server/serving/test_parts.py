@@ -193,11 +193,31 @@ def test_heaps_are_counted_before_anything_else_is_done(monkeypatch: pytest.Monk
         done.append(name)
         return True
 
-    for name in ("few_arenas", "no_core_dumps"):
+    first = ["few_arenas", "one_thread_for_matrices", "no_core_dumps"]
+    for name in first:
         monkeypatch.setattr(hardening, name, partial(told, name))
     monkeypatch.setattr(process, "serve", lambda *_, **__: told("serve"))
     assert CliRunner().invoke(main, ["run", "--state", str(tmp_path)]).exit_code == 0
-    assert done == ["few_arenas", "no_core_dumps", "serve"]
+    assert done == [*first, "serve"]
+
+
+_MATRICES = """
+from bursar_server.jobs import hardening
+hardening.one_thread_for_matrices()
+import numpy, threadpoolctl
+print({found["num_threads"] for found in threadpoolctl.threadpool_info() if found["user_api"] == "blas"})
+"""
+
+
+def test_matrices_are_multiplied_on_one_thread() -> None:
+    """Or on as many as the environment says."""
+    for said, threads in ((None, 1), ("2", min(2, os.cpu_count() or 1))):
+        environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+        if said:
+            environment["OPENBLAS_NUM_THREADS"] = said
+        command = [sys.executable, "-c", _MATRICES]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout == f"{ {threads} }\n"
 
 
 def test_memory_that_cannot_be_locked_keeps_the_server_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
