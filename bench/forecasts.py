@@ -4,25 +4,28 @@
 
 An earlier release at a quarter of the spend is the prior: a mixture by FitDPEM with as many components as are asked for
 ("same") or three times as many ("more"), for fields a field, for regressions a regression. From rows that are drawn
-from it, twelve fits foretell errors; as many fits of the table itself as `--seeds` says realise them. A table has the
-ratio of realised to foretold errors by column or table: medians, and the range of nine in ten. Planted tables are
-groups of normal rows in [-1, 1]^d; real tables are those of `_real.py`, of which at most 30,000 rows are drawn,
-without replacement.
+from it, twelve fits foretell errors; as many fits of the table itself as `--seeds` says realise them. "tables" have no
+prior: they compare fields with their previews. A table has the ratio of realised to foretold errors by column or table:
+medians, and the range of nine in ten. Planted tables are groups of normal rows in [-1, 1]^d; real tables are those of
+`_real.py`, of which at most 30,000 rows are drawn, without replacement ("tables": all).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 from _common import Json, options_of, output_of, saved
-from _kmeans import array_rows
+from _kmeans import DELTA, array_rows
 from _real import CATEGORIES, NUMBERS, Array, installed
-from real_tables import fitted, names_of, number_table
+from real_tables import codes_of, fitted, names_of, number_table
 
 import bursar
+from bursar._fits import KINDS
+from bursar._fits._kind import Asked
 from bursar._forecast import forecast
 from bursar_ledger import Adjacency
 from bursar_models import Model
@@ -30,6 +33,7 @@ from bursar_models.forecasts import foretold
 from bursar_models.requests import Request
 from bursar_models.schema import CategoricalColumn, Column, NumericColumn
 from bursar_server.fits import CodedColumn, PublicTable
+from bursar_server.fits.registry import FITS
 
 SEEDS = 12
 MOST = 30_000
@@ -136,16 +140,8 @@ def fields(seeds: int, *, quick: bool) -> list[Json]:
     for table, rows in installed(CATEGORIES):
         rows = rows[generator(5).permutation(len(rows))[: MOST // (2 if quick else 1)]]
         names = names_of(len(table.sizes))
-        states = {name: tuple(map(str, range(size))) for name, size in zip(names, table.sizes, strict=True)}
-        public = PublicTable(
-            "bench",
-            (),
-            Adjacency.ADD_REMOVE_ONE,
-            1,
-            len(rows),
-            tuple(CodedColumn(name, one) for name, one in states.items()),
-        )
-        columns: list[Column] = [CategoricalColumn(name, "", one) for name, one in states.items()]
+        public = categories_table(names, table.sizes, len(rows))
+        columns: list[Column] = [CategoricalColumn(one.name, "", one.categories) for one in public.categorical]
         for graph in ("tree",) if quick else ("tree", "auto"):
             request = bursar.MRF(cliques=graph)  # type: ignore[arg-type]
             like = fitted(request, bursar.rho(RHO / 4), public, array_rows(rows))
@@ -153,6 +149,36 @@ def fields(seeds: int, *, quick: bool) -> list[Json]:
             found.append({"table": f"{table.name}, {graph}", "real": True, "prior": "field", "ratios": one})
             printed(found[-1])
     return found
+
+
+def tables(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure the distance of all pairs over what a preview of FitMRF expects, without a prior."""
+    found = []
+    for table, rows in installed(CATEGORIES):
+        names, codes = names_of(len(table.sizes)), codes_of(rows, table.sizes)
+        facts = categories_table(names, table.sizes, len(rows))
+        for graph, epsilon in product(("tree",) if quick else ("tree", "auto"), (0.1, 0.3, 1.0, 3.0)):
+            request, spend = bursar.MRF(cliques=graph), bursar.epsilon_delta(epsilon, DELTA)  # type: ignore[arg-type]
+            message = KINDS[bursar.MRF].message(request, Asked(dataset=facts.name, spend=spend))
+            told: Any = FITS["FitMRF"].plan(message, facts, lambda entry: None).expected["table_errors"].value
+            one: dict[str, list[float]] = {"released": [], "others": []}
+            for _ in range(seeds):
+                model = fitted(request, spend, facts, array_rows(rows))
+                for pair in combinations(range(len(names)), 2):
+                    columns = [names[place] for place in pair]
+                    error = np.abs(codes.table(pair) - np.asarray(model.marginal(columns))).sum() / 2
+                    kind = "released" if model.error(columns).measured else "others"
+                    one[kind].append(float(error) / told[", ".join(columns)])
+            kept = {kind: ratios for kind, ratios in one.items() if ratios}
+            found.append({"table": table.name, "real": True, "prior": f"{graph}, {epsilon:g}", "ratios": kept})
+            printed(found[-1])
+    return found
+
+
+def categories_table(names: list[str], sizes: Sequence[int], n: int) -> PublicTable:
+    """Return the public facts of n declared rows of categories."""
+    columns = tuple(CodedColumn(name, tuple(map(str, range(size)))) for name, size in zip(names, sizes, strict=True))
+    return PublicTable("bench", (), Adjacency.ADD_REMOVE_ONE, 1, n, columns)
 
 
 def regressions(seeds: int, *, quick: bool) -> list[Json]:
@@ -204,7 +230,7 @@ MAKES: dict[str, Make] = {
 
 def main() -> None:
     """Measure what was asked for."""
-    others = {"fields": fields, "regressions": regressions}
+    others = {"fields": fields, "tables": tables, "regressions": regressions}
     parts = [*MAKES, *others]
     parser = options_of(__doc__, parts)
     parser.add_argument("--seeds", type=int, default=SEEDS, help="fits of each table")

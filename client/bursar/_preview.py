@@ -192,7 +192,7 @@ def forecast(preview: Preview) -> str:
     """Return the first of the expected accuracies in few words, and whether the fit is useless."""
     said = ["useless"] * preview.useless
     for name, value in list(preview.expected.items())[:1]:
-        said.append(f"{name} {_by_name(value) if isinstance(value, Mapping) else f'{value:.3g}'}")
+        said.append(f"{name} {shown(name, value)}")
     return ": ".join(said)
 
 
@@ -251,15 +251,33 @@ _SAID = {
     "coef_error": "expected error of a coefficient",
     "relative_error": "expected error of parameters over the model's noise level",
     "table_error": "expected distance of the worst table from the truth",
+    "table_errors": "expected distance of the model from the truth, from the best to the worst table",
     "snr": "predicted signal-to-noise ratio",
     "relative_sse": "predicted sum of squares over Lloyd's",
 }
 """Names as people read them; any other is shown as it is."""
 
 
+_SPANS = frozenset({"table_errors"})
+"""Names of numbers of which the least and the largest are shown, since there may be hundreds."""
+
+
+def shown(name: str, value: float | Mapping[str, float]) -> str:
+    """Return an expected accuracy as people read it: of many numbers the first, or the least and the largest."""
+    if isinstance(value, Mapping):
+        return _span(value) if name in _SPANS else _by_name(value)
+    return f"{value:.3g}"
+
+
+def _span(values: Mapping[str, float]) -> str:
+    """Return the least and the largest of numbers with their names."""
+    ends = sorted(values.items(), key=lambda one: one[1])
+    return " to ".join(f"{number:.3g} ({name})" for name, number in dict((ends[0], ends[-1])).items())
+
+
 def _fact(name: str, value: float | Mapping[str, float], unit: str | None) -> str:
-    shown = _by_name(value) if isinstance(value, Mapping) else f"{value:.3g}"
-    return f"{_SAID[name]}: {shown}" if name in _SAID else f"expected {name}: {shown}" + (f" {unit}" if unit else "")
+    text = shown(name, value)
+    return f"{_SAID[name]}: {text}" if name in _SAID else f"expected {name}: {text}" + (f" {unit}" if unit else "")
 
 
 def _noise_table(noise: Sequence[ReleaseNoise]) -> tuple[list[str], list[list[str]]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bursar._preview import Preview
+from bursar._preview import Preview, shown
 from bursar_models.budget import Percent
 from bursar_models.errors import InvalidRequestError
 from bursar_models.optional import require
@@ -51,7 +51,7 @@ def _point(percent: float, found: Preview) -> dict[str, Any]:
     """Return what is shown of one spend; `error` is the first expected number, 0 if there is none."""
     numbers = [each for value in found.expected.values() for each in _numbers(value)]
     verdict = f"affordable, {found.fits_left} like it are left" if found.affordable else "not affordable"
-    lines = [f"{name}: {_text(value)}" for name, value in found.expected.items()]
+    lines = [f"{name}: {shown(name, value)}" for name, value in found.expected.items()]
     return {
         "percent": percent,
         "title": f"{found.price}: {verdict}",
@@ -62,9 +62,3 @@ def _point(percent: float, found: Preview) -> dict[str, Any]:
 
 def _numbers(value: float | Mapping[str, float]) -> list[float]:
     return list(value.values()) if isinstance(value, Mapping) else [value]
-
-
-def _text(value: float | Mapping[str, float]) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {number:.3g}" for name, number in value.items())
-    return f"{value:.3g}"

@@ -25,7 +25,7 @@ class Categories:
     """Column of categories.
 
     Attributes:
-        codes: index of each row's state, shape (n,).
+        codes: index of each row's state, shape (n,); -1 where it has none.
         states: all possible states, whether or not a row has them.
     """
 
@@ -33,12 +33,14 @@ class Categories:
     states: tuple[str, ...]
 
     def labels(self) -> Any:
-        """Return each row's state, as an array of text."""
-        return np.array(self.states, dtype=object)[self.codes]
+        """Return each row's state as text, or None, as an array."""
+        return np.array([*self.states, None], dtype=object)[self.codes]
 
 
 def as_table(columns: Mapping[str, FloatArray | IntArray | npt.NDArray[np.str_] | Categories], output: Output) -> Any:
     """Return a table of columns by name; categories keep all their states if the library has a type for them.
+
+    NaN is null in polars and Arrow.
 
     Args:
         columns: columns by name, all of one length.
@@ -52,7 +54,9 @@ def as_table(columns: Mapping[str, FloatArray | IntArray | npt.NDArray[np.str_] 
         raise ValueError(f"output: expected one of {OUTPUTS}, got {output!r}")
     package: Any = require(_PACKAGES[output]) if output in _PACKAGES else None
     cells = {
-        name: _categorical(package, column, output) if isinstance(column, Categories) else column
+        name: _categorical(package, column, output)
+        if isinstance(column, Categories)
+        else _with_nulls(package, column, output)
         for name, column in columns.items()
     }
     if output == "dict":
@@ -70,6 +74,13 @@ def spread(attribute: str, features: tuple[str, ...], values: FloatArray | None)
     return {f"{attribute}.{name}": values[:, place] for place, name in enumerate(features)}
 
 
+def _with_nulls(package: Any, column: Any, output: Output) -> Any:
+    """Return a column with nulls for NaN, where a library has both."""
+    if output not in ("polars", "arrow") or column.dtype.kind != "f":
+        return column
+    return package.array(column, from_pandas=True) if output == "arrow" else package.Series(column, nan_to_null=True)
+
+
 def _categorical(package: Any, column: Categories, output: Output) -> Any:
     states = list(column.states)
     match output:
@@ -78,6 +89,7 @@ def _categorical(package: Any, column: Categories, output: Output) -> Any:
         case "polars":
             return package.Series(column.labels().tolist(), dtype=package.Enum(states))
         case "arrow":
-            return package.DictionaryArray.from_arrays(column.codes.astype(np.int32), states)
+            codes = package.array(column.codes.astype(np.int32), mask=column.codes < 0)
+            return package.DictionaryArray.from_arrays(codes, states)
         case "dict":
             return column.labels()

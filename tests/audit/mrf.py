@@ -16,7 +16,7 @@ from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable, mrf
 from bursar_server.fits.mrf import MRFPlan
 from bursar_server.vault import ArrayRows, Session
 from tests.audit.harness import extremes
-from tests.audit.mrf_reference import Reference, Said, said
+from tests.audit.mrf_reference import Column, Reference, Said, said
 from tests.audit.target import Target
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
@@ -30,7 +30,11 @@ EDGES = (0.0, 1.0, 4.0, 10.0)
 
 CATEGORICAL = tuple(CodedColumn(name, STATES) for name in ("a", "b", "s1", "s2", "s3", "s4"))
 
-NUMERIC = (BoundedColumn("x", 0.0, 10.0, EDGES), BoundedColumn("unbinned", 0.0, 1.0))
+NUMERIC = (
+    BoundedColumn("x", 0.0, 10.0, EDGES),
+    BoundedColumn("m", 0.0, 10.0, EDGES, nullable=True),
+    BoundedColumn("unbinned", 0.0, 1.0),
+)
 
 STEPS = ("s1", "s2", "s3", "s4")
 
@@ -156,6 +160,8 @@ def pair(audited: Audited, adjacency: Adjacency, cap: int) -> tuple[ArrayRows, A
     for i, column in enumerate(audited.said.columns):
         if column.edges is not None:
             base[i] = np.array(EDGES)[base[i].astype(int)]  # on the edges, where a bin begins
+        if column.nullable:
+            base[i, ::4] = np.nan
     if audited.shares:
         base = np.vstack([base, rng.integers(1, cap + 1, size=BASE)])
     far = far_apart(audited, cap)
@@ -173,11 +179,16 @@ def far_apart(audited: Audited, cap: int) -> FloatArray:
     if audited.said.chain:
         here, there = [0.0, 0.0, 0.0, 1.0], [2.0, 0.0, 0.0, 0.0]
     else:
-        here = [9.5 if column.edges is not None else 2.0 for column in audited.said.columns]
+        here = [_last(column) for column in audited.said.columns]
         there = [0.5 if column.edges is not None else 0.0 for column in audited.said.columns]
     if audited.shares:
         here, there = [*here, float(cap)], [*there, float(max(1, cap - 1))]
     return np.array([here, there]).T
+
+
+def _last(column: Column) -> float:
+    """A value in the last state of a column."""
+    return 2.0 if column.edges is None else np.nan if column.nullable else 9.5
 
 
 def broken(audited: Audited) -> FloatArray:
@@ -212,6 +223,9 @@ def released() -> fit_pb2.MRFModel:
 
 
 TABLES: Fields = {"cliques": cliques("ax", "ab", "b", precisions=(4.0, 1.0, 0.25))}
+NULLS: Fields = {"cliques": cliques("ma", "mx")}
+"""Tables of a column that may be null; the row that changes is."""
+
 CUBE: Fields = {"cliques": cliques("abx")}
 CHAIN: Fields = {"chain": fit_pb2.HomogeneousChain(columns=STEPS, null_category="-")}
 PLAIN_CHAIN: Fields = {"chain": fit_pb2.HomogeneousChain(columns=STEPS)}
@@ -243,6 +257,8 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "tables, Laplace, add or remove": lambda: fit_mrf(AR, spend=pure(3), **TABLES),
     "tables, Laplace, replace": lambda: fit_mrf(RO, spend=pure(6), **TABLES),
     "tables, small spend, replace": lambda: fit_mrf(RO, spend=types_pb2.Spend(rho=0.05), **TABLES),
+    "tables with nulls, replace": lambda: fit_mrf(RO, **NULLS),
+    "tables with nulls, shares of units, add or remove": lambda: fit_mrf(AR, cap=3, **NULLS),
     "rows of units, add or remove": lambda: fit_mrf(AR, cap=3, **TABLES, **ROWS),
     "rows of units, Laplace, replace": lambda: fit_mrf(RO, cap=3, spend=pure(6), **TABLES, **ROWS),
     "shares of units, add or remove": lambda: fit_mrf(AR, cap=3, **TABLES),
@@ -284,6 +300,7 @@ _SLOW = frozenset(
         "tables, small spend, replace",
         "rows of units, Laplace, replace",
         "shares of units, Laplace, replace",
+        "tables with nulls, shares of units, add or remove",
         "chain, add or remove",
         "chain, no null, Laplace, replace",
         "chain, rows of units, Laplace, add or remove",

@@ -49,6 +49,7 @@ from tests.audit.mrf import (
     AUTO,
     CHAIN,
     CUBE,
+    NULLS,
     RO,
     ROWS,
     TABLES,
@@ -209,6 +210,12 @@ def rounded(said: Said, unit: int, divisor: int) -> int:
     return round(unit * float(np.float32(1 / divisor)))
 
 
+def imputed(said: Said, path: list[int]) -> list[list[int]]:
+    """A missing value counts in every bin of its column, the first one."""
+    size = said.columns[0].size
+    return [[bin_, *path[1:]] for bin_ in range(size - 1)] if path[0] == size - 1 else [path]
+
+
 def undivided(said: Said, path: list[int]) -> int:
     """Every transition counts 1."""
     return 1
@@ -293,11 +300,13 @@ def wrong_sensitivities() -> list[Mutant]:
     cheap, paid = fit_mrf(AR, **ALONE), fit_mrf(RO, **ALONE)
     signed = fit_mrf(RO, spend=pure(6), **TABLES)
     signs = replace(signed, session=with_pieces(planned(RO, **TABLES).said, share=either_sign))
+    nulls = replace(fit_mrf(RO, **NULLS), session=with_pieces(planned(RO, **NULLS).said, places=imputed))
     return [
         planted("add-remove sensitivity on a replace pair", mispriced(cheap, paid), *seen, n=140),
         planted("unit cap ignored", uncapped(cheap, fit_mrf(AR, cap=3, **ALONE, **ROWS)), *seen, n=120),
         planted("rows priced as shares", priced_as_shares(), "T2 distinguish", "T4 sensitivity", n=120),
         planted("counts of either sign priced as tables", signs, "T0 agreement", "T4 sensitivity", n=2),
+        planted("a missing value counts in every bin", nulls, "T0 agreement", "T4 sensitivity", n=2),
     ]
 
 

@@ -29,11 +29,12 @@ Cells = Iterator[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the model: its number of states and, of a numeric one, the inner edges of its bins."""
+    """A column of the model: its states, of a numeric one the inner edges of its bins, and whether the last is null."""
 
     name: str
     size: int
     edges: tuple[float, ...] | None
+    nullable: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ def _column(name: str, table: PublicTable) -> Column:
     for one in table.categorical:
         if one.name == name:
             return Column(name, len(one.categories), None)
-    edges = next(one.bins for one in table.numeric if one.name == name)
-    return Column(name, len(edges) - 1, edges[1:-1])
+    binned = next(one for one in table.numeric if one.name == name)
+    return Column(name, len(binned.bins) - 1 + binned.nullable, binned.bins[1:-1], binned.nullable)
 
 
 States = Callable[[Said, FloatArray], list[int]]
@@ -82,6 +83,7 @@ Shares = Callable[[Said, FloatArray], int]
 Counts = Callable[[Said, list[int]], int]
 Transitions = Callable[[Said, list[int]], list[tuple[int, int]]]
 Added = Callable[[Said, int, int], int]
+Places = Callable[[Said, list[int]], list[list[int]]]
 
 
 def states(said: Said, row: FloatArray) -> list[int]:
@@ -92,7 +94,7 @@ def states(said: Said, row: FloatArray) -> list[int]:
 def _state(column: Column, x: float) -> int:
     if column.edges is None:
         return math.floor(x) if 0 <= x < column.size else 0
-    return sum(x >= edge for edge in column.edges)
+    return column.size - 1 if column.nullable and math.isnan(x) else sum(x >= edge for edge in column.edges)
 
 
 def share(said: Said, row: FloatArray) -> int:
@@ -113,6 +115,11 @@ def added(said: Said, unit: int, divisor: int) -> int:
     return unit // divisor
 
 
+def places(said: Said, path: list[int]) -> list[list[int]]:
+    """Places where a row counts in a table of cells: its states, a missing value's, too."""
+    return [path]
+
+
 @dataclass(frozen=True)
 class Pieces:
     """Pieces of a row's contribution; a mutant has others.
@@ -123,6 +130,7 @@ class Pieces:
         transitions: of a path, that are counted.
         count: by how much a path's transitions are divided; None: by how many are counted.
         added: to a cell.
+        places: where a row counts in a table of cells.
     """
 
     states: States = states
@@ -130,6 +138,7 @@ class Pieces:
     transitions: Transitions = transitions
     count: Counts | None = None
     added: Added = added
+    places: Places = places
 
 
 def cells(said: Said, statistic: Statistic, row: FloatArray, pieces: Pieces) -> Cells:
@@ -149,7 +158,8 @@ def cells(said: Said, statistic: Statistic, row: FloatArray, pieces: Pieces) -> 
     start = 0
     for clique in _cliques(said, statistic):
         shape = [said.columns[index].size for index in clique]
-        yield start + int(np.ravel_multi_index([path[i] for i in clique], shape)), pieces.added(said, said.unit, k)
+        for place in pieces.places(said, path):
+            yield start + int(np.ravel_multi_index([place[i] for i in clique], shape)), pieces.added(said, said.unit, k)
         start += math.prod(shape) + 1  # each of several tables is followed by a cell that stays empty
 
 

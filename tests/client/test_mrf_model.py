@@ -167,6 +167,35 @@ def test_samples_are_tables_with_the_original_categories(output: Any) -> None:
     np.testing.assert_array_equal(back["age"], again["age"])
 
 
+@pytest.mark.parametrize("output", ["pandas", "polars", "arrow", "dict"])
+@pytest.mark.parametrize("bins", ["values", "labels"])
+def test_samples_have_nulls_where_the_state_is_null(output: Any, bins: Any) -> None:
+    """As a missing value of each library, as often as the model says; the model reads them as its state of null."""
+    shares = np.array([0.3, 0.2, 0.5])
+    gap = Variable("gap", ("[0, 1)", "[1, 2]", "null"), (0.0, 1.0, 2.0))
+    model = MarkovRandomField((gap,), (("gap",),), (np.log(shares),), (shares,), 0.0)
+    table = model.sample(5000, 1, output=output, bins=bins)
+    column = table["gap"]
+    missing = column.null_count if output in ("polars", "arrow") else pd.isna(pd.Series(column)).sum()
+    # 5 standard errors of a share of a half.
+    assert int(missing() if callable(missing) else missing) / 5000 == pytest.approx(0.5, abs=5 * 0.5 / 5000**0.5)
+    assert np.bincount(gap.encode(list(model.sample(9, 0, output="dict")["gap"])), minlength=3).sum() == 9
+    assert model.log_prob(table) == pytest.approx(np.log(shares)[gap.encode(rows_of(column))])
+
+
+def rows_of(column: Any) -> list[Any]:
+    """Return the values of a column of any library."""
+    return list(column.to_pylist() if hasattr(column, "to_pylist") else column)
+
+
+@pytest.mark.parametrize("values", [[0.5, None], [0.5, math.nan], ["[0, 1)", None], ["[0, 1)", "null"], [0.5, pd.NA]])
+def test_any_missing_value_is_null(values: list[Any]) -> None:
+    """Numbers or labels beside it; where no state is null, it is refused."""
+    assert Variable("gap", ("[0, 1)", "null"), (0.0, 1.0)).encode(values).tolist() == [0, 1]
+    with pytest.raises(ValueError, match=r"a value is missing|none of the model's"):
+        Variable("x", ("[0, 1)",), (0.0, 1.0)).encode(values)
+
+
 def test_samples_can_have_labels_of_bins_and_no_rows() -> None:
     """Both are tables with all columns; pandas columns keep categories that were not drawn."""
     table = make().sample(1, 0, bins="labels")

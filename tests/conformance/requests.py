@@ -27,7 +27,7 @@ TABLE = PublicTable(
     (
         BoundedColumn("x", -1.0, 1.0, (-1.0, -0.2, 0.3, 1.0)),
         BoundedColumn("y", 0.0, 10.0),
-        BoundedColumn("m", -2.0, 2.0, nullable=True),
+        BoundedColumn("m", -2.0, 2.0, (-2.0, -0.5, 0.5, 2.0), nullable=True),
     ),
     Adjacency.ADD_REMOVE_ONE,
     1,
@@ -114,7 +114,8 @@ VARIANTS: Mapping[str, Any] = {
     "dense sketch, pure": _sketch(new_sketch=_new(sigma=0.2), spend=_PURE),
     "sketch of a mixture": _sketch(new_sketch=_new(sigma=0.2), decoding=fit_pb2.DECODING_MIXTURE),
     "sketch alone": _sketch(new_sketch=_new(sigma=0.2), n_clusters=0),
-    "independent": _field(independent=fit_pb2.Independent()),
+    "independent": _field(independent=fit_pb2.Independent(), columns=["a", "b", "c", "x"]),
+    "cliques, nulls": _field(cliques=_cliques(("a", "m"), ("m", "x"))),
     "cliques, pure": _field(cliques=_cliques(("a", "x"), ("b", "c")), spend=_PURE),
     "cliques, naive": _field(cliques=_cliques(("a", "x"), ("b", "c")), estimator=fit_pb2.MRF_ESTIMATOR_NAIVE),
     "cliques, loopy": _field(cliques=_cliques(*zip("abc", "bca", strict=True)), inference=2),
@@ -126,6 +127,7 @@ VARIANTS: Mapping[str, Any] = {
             workload=[fit_pb2.WeightedSet(columns=["a", "b", "x"], weight=2.0), fit_pb2.WeightedSet(columns=["b", "c"])]
         ),
         spend=_PURE,
+        columns=["a", "b", "c", "x"],
     ),
     "rounds of triples": _field(auto=fit_pb2.ChooseCliques(all_sets_of=3), columns=["a", "b", "c"]),
     "cliques, tested": _field(cliques=_cliques(("a", "x"), ("b", "c")), held_out=0.1),

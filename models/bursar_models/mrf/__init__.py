@@ -20,7 +20,7 @@ from bursar_models.mrf._intervals import TableError
 from bursar_models.mrf._learning import Learning, believed_rows, used_tables
 from bursar_models.mrf._markov_random_field import MarkovRandomField, ReleasedTable
 from bursar_models.mrf._problem import NoisyTable
-from bursar_models.mrf._variables import Variable
+from bursar_models.mrf._variables import NULL, Variable
 
 __all__ = [
     "MAX_CELLS",
@@ -28,6 +28,7 @@ __all__ = [
     "MAX_TABLE",
     "MAX_TREE",
     "MAX_VARIABLES",
+    "NULL",
     "Estimate",
     "Graph",
     "Learning",

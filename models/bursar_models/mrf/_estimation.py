@@ -6,7 +6,7 @@ Source: Bernstein, McKenna, Sun, Sheldon, Hay, Miklau (2017), sections 3.1 (naiv
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -18,7 +18,7 @@ from bursar_models.mrf._descent import Solve, minimized
 from bursar_models.mrf._graph import Graph, check_exact, is_forest
 from bursar_models.mrf._inference import LoopyBeliefs, alone, cached_tree, chain_marginals, exact, spread, sum_to
 from bursar_models.mrf._nonlinear import expectation_maximization
-from bursar_models.mrf._ordered import refined
+from bursar_models.mrf._ordered import UNORDERED, refined
 from bursar_models.mrf._posterior import tilted_gaussian
 from bursar_models.mrf._problem import FARTHEST, LEAST_STD, Infer, NoisyTable, Problem, likeliest, tolerance
 from bursar_models.mrf._work import chain_work, evaluations, exact_work, most_sweeps, routine
@@ -77,7 +77,7 @@ def estimate(
     estimator: Estimator = "cgm",
     regularization: float | None = None,
     inference: Inference = "auto",
-    ordered: Collection[int] = (),
+    ordered: Mapping[int, int] = UNORDERED,
 ) -> Estimate:
     """Fit the potentials of a graph's cliques to noisy tables.
 
@@ -122,7 +122,8 @@ def estimate(
             whose maximum may not exist without it.
         inference: "exact" on a junction tree, "loopy", or "auto": exact where `check_exact` allows it. A graph without
             cycles always has exact inference, which is then no more work than one loopy sweep.
-        ordered: variables whose states are ordered bins, for "cgm": neighbouring bins borrow from each other.
+        ordered: number of ordered bins, the first states, of each variable that has any, for "cgm": neighbouring bins
+            borrow from each other. A state more is that of null.
 
     Returns:
         A model with finite potentials for any counts, found in bounded time (see `evaluations`).
@@ -165,7 +166,7 @@ def continued(
     inference: Inference = "auto",
     start: Mapping[tuple[int, ...], FloatArray] | None = None,
     most: int | None = None,
-    ordered: Collection[int] = (),
+    ordered: Mapping[int, int] = UNORDERED,
 ) -> Fitted:
     """Fit as `estimate` does, from the end of an earlier search.
 
@@ -417,7 +418,7 @@ def _with_order(
     expected: Sequence[FloatArray | None],
     alone: Mapping[int, FloatArray],
     rows: float,
-    ordered: Collection[int],
+    ordered: Mapping[int, int],
 ) -> tuple[list[NoisyTable], list[FloatArray], list[FloatArray | None]]:
     """Return tables, guesses and expected counts in which neighbours of ordered bins borrow from each other.
 
@@ -430,7 +431,7 @@ def _with_order(
         if len(table.variables) == 1 and _ordered_axes(table, ordered):
             (variable,) = table.variables
             flat = np.full(table.counts.shape, rows / table.counts.size)
-            counts, _ = refined(table.counts, max(table.std, LEAST_STD), flat, (0,))
+            counts, _ = refined(table.counts, max(table.std, LEAST_STD), flat, {0: ordered[variable]})
             alone[variable] = counts / rows
             found[place] = NoisyTable((variable,), counts, _HELD * table.std), alone[variable], None
     for place, table in enumerate(tables):
@@ -445,9 +446,9 @@ def _with_order(
     return [one[0] for one in found], [one[1] for one in found], [one[2] for one in found]
 
 
-def _ordered_axes(table: NoisyTable, ordered: Collection[int]) -> tuple[int, ...]:
-    """Return the axes of a table that have ordered bins, of which two have no order to use."""
-    return tuple(axis for axis, v in enumerate(table.variables) if v in ordered and table.counts.shape[axis] > 2)
+def _ordered_axes(table: NoisyTable, ordered: Mapping[int, int]) -> dict[int, int]:
+    """Return the number of ordered bins by axis, of those that have any order to use: two have none."""
+    return {axis: ordered[v] for axis, v in enumerate(table.variables) if ordered.get(v, 0) > 2}
 
 
 def _denoised(tables: Sequence[NoisyTable], rows: float) -> list[FloatArray]:

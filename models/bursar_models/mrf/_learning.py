@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from bursar_models.mrf._estimation import (
     Estimate,
@@ -40,7 +40,7 @@ class Learning:
         estimator: estimator of `estimate`.
         regularization: penalty of `estimate`.
         inference: inference of `estimate`.
-        ordered: indices of the variables whose states are ordered bins.
+        ordered: number of ordered bins of each variable that has any, by its index.
     """
 
     names: tuple[str, ...]
@@ -51,7 +51,7 @@ class Learning:
     estimator: Estimator = "cgm"
     regularization: float | None = None
     inference: Inference = "auto"
-    ordered: tuple[int, ...] = ()
+    ordered: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def potentials(self) -> tuple[tuple[str, ...], ...]:

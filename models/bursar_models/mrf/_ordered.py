@@ -2,7 +2,8 @@
 
 A Polya tree (Lavine 1992) over the hierarchy of Hay, Rastogi, Miklau and Suciu 2010 ("Boosting the accuracy of
 differentially private histograms"): first the counts of wide blocks of bins, which have little noise for their size,
-then the division of each block into two. Where noise hides a division, it is the expected one.
+then the division of each block into two. Where noise hides a division, it is the expected one. The state of null, if
+there is one, is beside the bins: it is divided from all of them first.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 
 from bursar_models.arrays import FloatArray, IntArray
+
+UNORDERED: Mapping[int, int] = MappingProxyType({})
+"""Ordered bins of variables of which none has any."""
 
 _SPREADS = np.concatenate([[1e-9], np.logspace(-5, 0, 16)])
 """Variances of divisions over which one is averaged, in those of a coin: a grid from hardly any to the largest one."""
@@ -26,7 +31,7 @@ An estimate of 0 would rule out states that noise hides. Without the second, row
 """
 
 
-def refined(counts: FloatArray, std: float, expected: FloatArray, axes: Sequence[int]) -> tuple[FloatArray, float]:
+def refined(counts: FloatArray, std: float, expected: FloatArray, axes: Mapping[int, int]) -> tuple[FloatArray, float]:
     """Estimate the counts of a table by posterior means of divisions, from wide blocks to single bins.
 
     How much divisions differ from the expected ones is estimated at each level from all its noisy counts.
@@ -35,7 +40,7 @@ def refined(counts: FloatArray, std: float, expected: FloatArray, axes: Sequence
         counts: noisy counts.
         std: standard deviation of the noise on a cell, positive.
         expected: positive counts that give the expected divisions. Their sums over all of `axes` are kept.
-        axes: axes of ordered bins, at least one.
+        axes: number of ordered bins of each axis that has any, at least one: its cells, or all but the last.
 
     Returns:
         Positive counts, and their root mean square error if the prior is right.
@@ -46,7 +51,7 @@ def refined(counts: FloatArray, std: float, expected: FloatArray, axes: Sequence
     while any(len(starts[axis]) < counts.shape[axis] for axis in axes):
         for axis in axes:
             parents = starts[axis]
-            starts[axis] = _halves(parents, counts.shape[axis])
+            starts[axis] = _divided(parents, axes[axis], counts.shape[axis])
             left = np.flatnonzero(~np.isin(starts[axis], parents)) - 1
             if not len(left):
                 continue
@@ -58,8 +63,10 @@ def refined(counts: FloatArray, std: float, expected: FloatArray, axes: Sequence
     return found, float(np.sqrt(variances.mean()))
 
 
-def _halves(starts: Sequence[int], size: int) -> list[int]:
-    """Return where blocks begin after each that has several bins is divided."""
+def _divided(starts: Sequence[int], bins: int, size: int) -> list[int]:
+    """Return where blocks begin after each that has several bins is divided, or bins from null."""
+    if len(starts) == 1 and bins < size:
+        return [0, bins]
     return sorted({*starts, *((a + b + 1) // 2 for a, b in pairwise([*starts, size]) if b - a > 1)})
 
 

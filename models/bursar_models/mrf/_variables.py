@@ -12,6 +12,12 @@ import numpy as np
 from bursar_models._tables import Categories, Output, as_table
 from bursar_models.arrays import FloatArray, IntArray
 
+NULL = "null"
+"""Label of the state of a number that is missing."""
+
+_MISSING = (NULL, "None", "nan", "<NA>")
+"""Text of a missing value: `NULL`, and those of Python, numpy and pandas."""
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -20,8 +26,9 @@ class Variable:
     Attributes:
         name: name of the column.
         states: labels: categories, or the bins of a numeric column as text; each once.
-        edges: edges of a numeric column's bins, ascending and finite, one more than states; empty for a categorical
-            column. Bin i contains edges[i] <= x < edges[i + 1], the last one its upper edge, too.
+        edges: edges of a numeric column's bins, ascending and finite; empty for a categorical column. Bin i contains
+            edges[i] <= x < edges[i + 1], the last one its upper edge, too. There is one more than states; or as many,
+            and the last state, `NULL`, is that of a number that is missing.
 
     Raises:
         ValueError: no state, a label twice, or edges that do not fit.
@@ -39,25 +46,39 @@ class Variable:
             raise ValueError(f"states: {self.name!r} must have at least one state, and each once")
         if not self.edges:
             return
-        if len(self.edges) != len(self.states) + 1 or not all(map(math.isfinite, self.edges)):
-            raise ValueError(f"edges: {self.name!r} must have {len(self.states) + 1} finite edges, or none")
+        bins = len(self.states) - (self.nullable and self.states[-1] == NULL)
+        if not bins == self.bins >= 1 or not all(map(math.isfinite, self.edges)):
+            text = f"{len(self.states) + 1} finite edges, or one fewer if the last state is {NULL!r}, or none"
+            raise ValueError(f"edges: {self.name!r} must have {text}")
         if not all(low < high for low, high in zip(self.edges, self.edges[1:], strict=False)):
             raise ValueError(f"edges: those of {self.name!r} must ascend")
+
+    @property
+    def bins(self) -> int:
+        """Number of ordered bins; 0 for a categorical column."""
+        return max(len(self.edges) - 1, 0)
+
+    @property
+    def nullable(self) -> bool:
+        """True if the last state is that of a number that is missing."""
+        return 0 < self.bins < len(self.states)
 
     def encode(self, values: Sequence[Any]) -> IntArray:
         """Return states of a column's values: labels as they are or as text, or numbers of a numeric column.
 
-        A number outside the bins goes to the nearest bin, as on the server.
+        A number outside the bins goes to the nearest bin, as on the server; a missing one to the state of null.
 
         Raises:
-            ValueError: a value is neither a label nor a number.
+            ValueError: a value is neither a label nor a number, or missing where no state is null.
         """
         if self.edges and (numbers := _numbers(values)) is not None:
-            if np.isnan(numbers).any():
+            missing = np.isnan(numbers)
+            if missing.any() and not self.nullable:
                 raise ValueError(f"column {self.name!r}: a value is missing; drop or fill missing values first")
-            found = np.searchsorted(self.edges, numbers, side="right") - 1
-            return np.asarray(np.clip(found, 0, len(self.states) - 1), dtype=np.intp)
+            found = np.clip(np.searchsorted(self.edges, numbers, side="right") - 1, 0, self.bins - 1)
+            return np.where(missing, self.bins, found).astype(np.intp)
         lookup: dict[Any, int] = {label: state for state, label in enumerate(self.states)}
+        lookup |= dict.fromkeys(_MISSING, self.bins) if self.nullable else {}
         return np.array([self._state(lookup, value) for value in values], dtype=np.intp)
 
     def _state(self, lookup: dict[Any, int], value: Any) -> int:
@@ -73,9 +94,9 @@ class Variable:
         return state
 
 
-def ordered_of(variables: Sequence[Variable]) -> tuple[int, ...]:
-    """Return the indices of variables whose states are ordered bins."""
-    return tuple(index for index, variable in enumerate(variables) if variable.edges)
+def ordered_of(variables: Sequence[Variable]) -> dict[int, int]:
+    """Return the number of ordered bins, the first states, of each variable that has any, by its index."""
+    return {index: variable.bins for index, variable in enumerate(variables) if variable.edges}
 
 
 def encode_table(table: Any, variables: Sequence[Variable]) -> IntArray:
@@ -93,7 +114,7 @@ def encode_table(table: Any, variables: Sequence[Variable]) -> IntArray:
 
 
 def decode_table(rows: IntArray, variables: Sequence[Variable], uniforms: FloatArray | None, output: Output) -> Any:
-    """Return a table with the original categories.
+    """Return a table with the original categories, without a value where a number is missing.
 
     Args:
         rows: states (n, T).
@@ -109,7 +130,7 @@ def decode_table(rows: IntArray, variables: Sequence[Variable], uniforms: FloatA
         variable.name: (
             _within(variable, states, uniforms[:, number])
             if variable.edges and uniforms is not None
-            else Categories(states, variable.states)
+            else _labelled(variable, states)
         )
         for number, (variable, states) in enumerate(zip(variables, rows.T, strict=True))
     }
@@ -117,9 +138,18 @@ def decode_table(rows: IntArray, variables: Sequence[Variable], uniforms: FloatA
 
 
 def _within(variable: Variable, states: IntArray, uniforms: FloatArray) -> FloatArray:
-    """Return a number in each state's bin, clipped so that rounding does not move it into the next bin."""
-    low, high = np.array(variable.edges)[states], np.array(variable.edges)[states + 1]
-    return np.asarray(np.clip(low + (high - low) * uniforms, low, np.nextafter(high, low)))
+    """Return a number in each state's bin, or NaN for null; clipped so that rounding moves none into the next bin."""
+    bins = np.minimum(states, variable.bins - 1)
+    low, high = np.array(variable.edges)[bins], np.array(variable.edges)[bins + 1]
+    drawn = np.clip(low + (high - low) * uniforms, low, np.nextafter(high, low))
+    return np.where(states == bins, drawn, np.nan)
+
+
+def _labelled(variable: Variable, states: IntArray) -> Categories:
+    """Return the labels of states, none for null."""
+    if not variable.nullable:
+        return Categories(states, variable.states)
+    return Categories(np.where(states < variable.bins, states, -1), variable.states[:-1])
 
 
 def _column(table: Any, name: str) -> Sequence[Any]:
@@ -141,6 +171,7 @@ def _numbers(values: Sequence[Any]) -> FloatArray | None:
     if any(isinstance(value, str) for value in values):
         return None
     try:
-        return np.array([math.nan if value is None else float(value) for value in values])
-    except TypeError:  # pandas' `NA` is neither a number nor text
+        # pandas' `NA` is neither a number nor text.
+        return np.array([math.nan if value is None or str(value) == "<NA>" else float(value) for value in values])
+    except TypeError:
         return None

@@ -2270,7 +2270,9 @@ class Variable(_message.Message):
 
     @_builtins.property
     def edges(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Of a numeric column: edges of the bins, one more than states; empty for a categorical one."""
+        """Of a numeric column: edges of the bins, one more than bins; empty for a categorical one. A state more than bins, the last one, is that
+        of rows without a value.
+        """
 
     def __init__(
         self,
@@ -2621,6 +2623,8 @@ class Expected(_message.Message):
       relative_error: about how far the noise moves the parameters of FitGradientEM in the end. Not of variants with a fixed bound.
       table_error: total variation distance that the noise alone puts between a table of FitMRF and the true one, as shares of the rows,
         at the worst of the tables; before the estimator makes it less.
+      table_errors: total variation distance between the model's table and that of the rows, by the names of its columns, joined by ", ":
+        of each clique; or of each set that may be chosen: in rounds whether or not it is, in a tree if it is. Not of chains.
       snr: signal-to-noise ratio of a sketch (Schellekens et al. 2019, equation 6).
       relative_sse: sum of squares of the k-means to be decoded from a sketch, over that of Lloyd's algorithm.
     """

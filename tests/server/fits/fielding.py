@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_ledger import Adjacency
-from bursar_models.mrf import Variable
+from bursar_models.mrf import MarkovRandomField, Variable
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable, mrf
 from bursar_server.vault import ArrayRows, LocalEngine, Statistic, exact_sum
-from tests.server.fits.running import Array, nothing_released, session
+from tests.server.fits.running import Array, array, nothing_released, session
 
 RHO = types_pb2.Spend(rho=1.0)
 PURE = types_pb2.Spend(epsilon=2.0)
@@ -87,3 +87,17 @@ def variables(*sizes: int) -> tuple[Variable, ...]:
 def summed(statistic: Statistic, X: Array, present: Any = None, threads: int = 1) -> NDArray[np.int64]:
     """The exact sum over rows X (n, columns)."""
     return exact_sum(statistic, ArrayRows(np.ascontiguousarray(X.T), present), X.shape[1], engine=LocalEngine(threads))
+
+
+def field_of(model: fit_pb2.MRFModel) -> MarkovRandomField:
+    """The model as a client has it, whose constructor checks every field."""
+    return MarkovRandomField(
+        variables_=tuple(Variable(v.column, tuple(v.states), tuple(v.edges)) for v in model.variables),
+        cliques_=tuple(tuple(p.columns) for p in model.potentials),
+        log_potentials_=tuple(array(p.log_potential) for p in model.potentials),
+        marginals_=tuple(array(p.marginal) for p in model.potentials),
+        log_partition_=model.log_partition,
+        n_rows=model.n_rows,
+        inference="loopy" if model.inference == fit_pb2.MRF_INFERENCE_LOOPY else "exact",
+        homogeneous_chain=model.homogeneous_chain,
+    )

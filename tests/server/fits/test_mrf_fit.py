@@ -15,7 +15,7 @@ from scipy.stats import chi2
 
 from bursar import _convert
 from bursar_ledger import Adjacency, Event, SelectionEvent
-from bursar_models.mrf import Graph, Learning, MarkovRandomField, NoisyTable, Variable, estimate
+from bursar_models.mrf import Graph, Learning, NoisyTable, estimate
 from bursar_models.mrf._graph import tree_cells
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import CodedColumn, PublicTable, mrf
@@ -25,7 +25,7 @@ from bursar_server.fits.mrf._statistics import Layout, blocks_of
 from bursar_server.vault import Noise, NoiseSource, OpenDPNoise, OverspendError, SelectionNoise, Session
 from tests.audit.faults import Scaled
 from tests.each import each
-from tests.server.fits.fielding import AR, RO, cliques, nothing, people, plan, rows_of, run, variables
+from tests.server.fits.fielding import AR, RO, cliques, field_of, nothing, people, plan, rows_of, run, variables
 from tests.server.fits.running import Array, NoNoise, array, session
 from tests.server.vault.goodness import ALPHA, Bins
 
@@ -110,20 +110,6 @@ class Kept(NoNoise):
         """Return the position of the largest score."""
         self.choices.append((scores, noise))
         return int(scores.argmax())
-
-
-def field_of(model: fit_pb2.MRFModel) -> MarkovRandomField:
-    """The model as a client has it, whose constructor checks every field."""
-    return MarkovRandomField(
-        variables_=tuple(Variable(v.column, tuple(v.states), tuple(v.edges)) for v in model.variables),
-        cliques_=tuple(tuple(p.columns) for p in model.potentials),
-        log_potentials_=tuple(array(p.log_potential) for p in model.potentials),
-        marginals_=tuple(array(p.marginal) for p in model.potentials),
-        log_partition_=model.log_partition,
-        n_rows=model.n_rows,
-        inference="loopy" if model.inference == fit_pb2.MRF_INFERENCE_LOOPY else "exact",
-        homogeneous_chain=model.homogeneous_chain,
-    )
 
 
 def check_valid(model: fit_pb2.MRFModel, made: mrf.MRFPlan) -> None:

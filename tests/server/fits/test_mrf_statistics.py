@@ -39,12 +39,15 @@ MIXED = (
     Variable("x", ("low", "mid", "high", "top"), (-1.0, 0.0, 0.5, 2.0, 4.0)),
     Variable("b", ("p", "q")),
     Variable("one", ("only",)),
+    Variable("gap", ("low", "high", "null"), (0.0, 1.0, 2.0)),
 )
 PATH = variables(3, 3, 3, 3, 3)
 
 
 def state(variable: Variable, x: float) -> int:
     """The state of a number, from its definition."""
+    if variable.nullable and math.isnan(x):
+        return len(variable.states) - 1
     if variable.edges:
         return sum(edge <= x for edge in variable.edges[1:-1])
     return int(x) if 0 <= x < len(variable.states) else 0
@@ -86,7 +89,7 @@ def awkward_rows(n: int, columns: int, seed: int = 0) -> Array:
 
 
 @pytest.mark.parametrize("shares", [False, True])
-@pytest.mark.parametrize("clique", [(0,), (1,), (3,), (0, 1), (2, 1), (1, 0, 2), (3, 2, 1, 0)])
+@pytest.mark.parametrize("clique", [(0,), (1,), (3,), (4,), (0, 1), (2, 1), (4, 1), (1, 0, 2), (3, 2, 4, 1, 0)])
 def test_tables_are_those_of_the_definition(clique: tuple[int, ...], shares: bool) -> None:
     """Categories and bins, in any order of the axes, with and without shares; rows that are null count nowhere."""
     layout = Layout(MIXED, shares)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -48,16 +47,9 @@ def sketched(columns: list[str]) -> Plan:
     return sketch.plan(asked, TABLE, lambda entry: None)
 
 
-def field(columns: list[str]) -> Plan:
-    """A plan of FitMRF."""
-    asked = fit_pb2.FitMRFRequest(request_id="r", spend=SPEND, columns=columns, independent=fit_pb2.Independent())
-    return mrf.plan(asked, TABLE, lambda entry: None)
-
-
 PLANS: list[tuple[Callable[[list[str]], Plan], tuple[str, ...]]] = [
     (mixture, ("x",)),
     (sketched, ("x",)),
-    (field, ("c", "x")),
 ]
 
 
@@ -71,12 +63,13 @@ def test_a_column_that_may_be_null_is_refused(plan: Callable[[list[str]], Plan],
     assert "gap" not in plan([]).columns
 
 
-@pytest.mark.parametrize("asked", [{"cliques": fit_pb2.Cliques(cliques=[fit_pb2.Clique(columns=["x", "gap"])])}])
-def test_so_is_one_in_a_clique(asked: dict[str, Any]) -> None:
-    """Wherever a field's request names columns."""
-    with pytest.raises(InvalidFieldsError, match="'gap' may be null") as caught:
-        mrf.plan(fit_pb2.FitMRFRequest(request_id="r", spend=SPEND, **asked), TABLE, lambda entry: None)
-    assert [name for name, _ in caught.value.violations] == ["cliques[0].columns[1]"]
+def test_a_field_has_a_state_for_it() -> None:
+    """The last one, beside the bins; the column is among those that are taken where none is named."""
+    asked = fit_pb2.FitMRFRequest(request_id="r", spend=SPEND, independent=fit_pb2.Independent())
+    variables = mrf.plan(asked, TABLE, nothing_released).settings.layout.variables
+    assert [one.name for one in variables] == ["c", "x", "gap"]
+    assert variables[2].states == ("[0, 0.5)", "[0.5, 1]", "null")
+    assert (variables[1].nullable, variables[2].nullable, variables[2].bins) == (False, True, 2)
 
 
 def test_a_fit_with_a_rule_gets_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,11 @@ from google.protobuf.message import Message
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable, dpem, gradient_em, mrf, separated_gmm
+from bursar_server.fits import BoundedColumn, CodedColumn, Plan, PublicTable, dpem, gradient_em, mrf, separated_gmm
 from bursar_server.fits.mrf._plan import MRFPlan
 from bursar_server.vault import OpenDPNoise
-from tests.server.fits.running import expected_number, expected_numbers
+from tests.server.fits.fielding import field_of
+from tests.server.fits.running import expected_number, expected_numbers, session
 
 TABLE = PublicTable(
     name="people",
@@ -24,6 +26,13 @@ TABLE = PublicTable(
     rows=2000,
     categorical=(CodedColumn("town", tuple("abcdefgh")), CodedColumn("work", ("yes", "no"))),
 )
+
+
+def errors_of(plan: Plan) -> Mapping[str, float]:
+    """Return the expected error of each table."""
+    value = plan.expected["table_errors"].value
+    assert isinstance(value, Mapping)
+    return value
 
 
 def nothing(entry: int) -> Message | None:
@@ -61,6 +70,64 @@ def test_the_distance_of_a_table_is_that_of_drawn_noise(epsilon: float | None) -
     # 16 cells a draw: the mean of 6,400 numbers is known to 1%, so that 10% is ten of its deviations.
     found = float(np.mean(draws)) * one.statistic.lattice / (2 * 2000)
     assert expected_number(plan, "table_error") == pytest.approx(found, rel=0.1)
+
+
+def test_each_table_has_an_error() -> None:
+    """By its columns, less than what noise alone does; of the cliques, or of every pair that may be chosen."""
+    three = replace(TABLE, categorical=(*TABLE.categorical, CodedColumn("age", ("young", "old"))))
+    for graph in ({"tree": fit_pb2.SelectTree()}, {"auto": fit_pb2.ChooseCliques()}):
+        asked = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(rho=0.01), **graph)
+        plan = mrf.plan(asked, three, nothing)
+        found, worst = errors_of(plan), expected_number(plan, "table_error")
+        assert list(found) == ["town, work", "town, age", "work, age"]
+        assert found["town, work"] == found["town, age"] > found["work, age"] > 0
+        assert worst is not None
+        assert found["town, work"] < worst
+    assert list(errors_of(mrf.plan(field(), TABLE, nothing))) == ["town, work"]
+
+
+def test_chains_and_private_numbers_of_rows_have_no_errors_of_tables() -> None:
+    """Their tables are pooled over time; and without a number of rows nothing is a share of them."""
+    twins = replace(TABLE, categorical=(CodedColumn("a", ("x", "y")), CodedColumn("b", ("x", "y"))))
+    chain = fit_pb2.HomogeneousChain(columns=["a", "b"])
+    asked = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(rho=0.1), chain=chain)
+    assert "table_errors" not in mrf.plan(asked, twins, nothing).expected
+    hidden = replace(TABLE, adjacency=Adjacency.ADD_REMOVE_ONE, rows=None)
+    assert "table_errors" not in mrf.plan(field(), hidden, nothing).expected
+
+
+def test_an_earlier_table_has_the_error_of_its_noise() -> None:
+    """Of its own cells and of their sums; nothing new is released, so that there is no worst new table."""
+    made = mrf.plan(field(), TABLE, nothing)
+    told = errors_of(made)
+    model = mrf.run(replace(made, of_entry=1), session(made, np.zeros((2000, 2))))
+    part = fit_pb2.Cliques(cliques=[fit_pb2.Clique(columns=["work"]), fit_pb2.Clique(columns=["town", "work"])])
+    free = mrf.plan(fit_pb2.FitMRFRequest(dataset="people", reuse=[1], cliques=part), TABLE, lambda entry: model)
+    assert "table_error" not in free.expected
+    assert errors_of(free)["town, work"] == pytest.approx(told["town, work"], rel=0.01)
+    assert 0 < errors_of(free)["work"] < told["town, work"]
+
+
+@pytest.mark.parametrize("graph", [{"auto": fit_pb2.ChooseCliques()}, {"independent": fit_pb2.Independent()}])
+def test_errors_of_tables_come_true(graph: dict[str, Any]) -> None:
+    """The middle table is between half and twice as far off as it is expected to be."""
+    names, n = "abcdef", 4000
+    public = PublicTable(
+        "people", (), Adjacency.ADD_REMOVE_ONE, 1, n, tuple(CodedColumn(name, tuple("pqrst")) for name in names)
+    )
+    rng = np.random.default_rng(0)  # noqa: TID251 - rows of a test
+    X = np.minimum(rng.geometric(0.4, (n, 6)) - 1, 4)
+    X[:, 1::2] = np.where(rng.random((n, 3)) < 0.5, X[:, ::2], X[:, 1::2])
+    asked = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(rho=0.003), **graph)
+    plan = mrf.plan(asked, public, nothing)
+    model = field_of(mrf.run(plan, session(plan, X.astype(np.float64), adjacency=public.adjacency)))
+    ratios = []
+    for columns, said in errors_of(plan).items():
+        places = [names.index(name) for name in columns.split(", ")]
+        true = np.zeros((5,) * len(places))
+        np.add.at(true, tuple(X[:, places].T), 1 / n)
+        ratios.append(np.abs(model.marginal(columns.split(", ")) - true).sum() / 2 / said)
+    assert 0.5 < np.median(ratios) < 2
 
 
 def test_a_table_is_never_farther_than_one() -> None:

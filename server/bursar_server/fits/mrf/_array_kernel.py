@@ -18,8 +18,8 @@ from bursar_server.fits.mrf._kernel import MOST, UNIT
 
 IntArray = NDArray[np.int64]
 
-Reading = tuple[IntArray, IntArray, IntArray, NDArray[np.float64], int]
-"""Arguments of `_kernel.states` and `_kernel.shares`: places, sizes, starts, edges; and the place of divisors."""
+Reading = tuple[IntArray, IntArray, IntArray, IntArray, NDArray[np.float64], int]
+"""Places, sizes, starts, nulls and edges of `_kernel.states`, and the place of divisors of `_kernel.shares`."""
 
 _TABLES = 64
 """Tables that are sorted together: some MB of cells. Chosen, not tuned."""
@@ -110,7 +110,7 @@ def add_transitions(
 
 def _states(xp: Any, device: Any, reading: Reading, block: NDArray[np.float64]) -> Any:
     """Implement `_kernel.states`: (c, n)."""
-    places, sizes, starts, edges, _ = reading
+    places, sizes, starts, nulls, edges, _ = reading
     x, edges = there(xp, device, block[places]), there(xp, device, edges)
     codes = []
     for i, (size, start) in enumerate(zip(sizes.tolist(), starts.tolist(), strict=True)):
@@ -123,7 +123,7 @@ def _states(xp: Any, device: Any, reading: Reading, block: NDArray[np.float64]) 
             number = xp.where(x[i, :] == x[i, :], x[i, :], -np.inf)  # libraries put NaN last
             found = xp.searchsorted(edges[start : start + size - 1], number, side="right")
             codes.append(xp.astype(found, xp.int64))
-    return xp.stack(codes)
+    return xp.stack(codes) + there(xp, device, nulls)[:, None] * xp.astype(x != x, xp.int64)
 
 
 def _divisors(xp: Any, device: Any, reading: Reading, block: NDArray[np.float64]) -> Any:

@@ -1,10 +1,11 @@
 """Compiled tables: states of rows, and exact counts of them in cells.
 
 A state is a function of one number of one row: the position of a category, or the number of inner bin edges that are
-not above it. Every comparison is one that NaN fails, and no number is converted to an integer before comparisons have
-bounded it, so everything is defined for any bit pattern. Loops run over all slots, absent ones included, and equally
-often for every row. The cell that is added to, and the amount, depend on the row; so, by some nanoseconds, may the time
-of an addition to memory or of a division (`bench/kernels.py times`). Sums are of integers: no arithmetic here rounds.
+not above it, or null. Every comparison is one that NaN fails, but the one that finds NaN, and no number is converted to
+an integer before comparisons have bounded it, so everything is defined for any bit pattern. Loops run over all slots,
+absent ones included, and equally often for every row. The cell that is added to, and the amount, depend on the row; so,
+by some nanoseconds, may the time of an addition to memory or of a division (`bench/kernels.py times`). Sums are of
+integers: no arithmetic here rounds.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ def _bins(x, edges, start, size, low):  # type: ignore[no-untyped-def]
 
 
 @njit(**_options)
-def states(block, places, sizes, starts, edges, out):  # type: ignore[no-untyped-def]
+def states(block, places, sizes, starts, nulls, edges, out):  # type: ignore[no-untyped-def]
     """Set out[i, r] (c, CHUNK) to the state of row r in column i of c: 0 to sizes[i] - 1.
 
-    Column i is block[places[i]]; its inner edges are those of `edges` from starts[i] on, or it is categorical if that
-    is negative.
+    Column i is block[places[i]]; its inner edges are those of `edges` from starts[i] on, and nulls[i] is the state of
+    NaN; or it is categorical if starts[i] is negative.
     """
     for i in range(len(places)):
         x, size, start = block[places[i]], sizes[i], starts[i]
@@ -62,6 +63,8 @@ def states(block, places, sizes, starts, edges, out):  # type: ignore[no-untyped
                 out[i, r] = _category(x[r], size)
         else:
             _bins(x, edges, start, size, out[i])
+            for r in range(x.shape[0]):
+                out[i, r] += nulls[i] * (x[r] != x[r])  # NaN is in bin 0 so far
 
 
 @njit(**_options)

@@ -13,7 +13,8 @@ from bursar_models.mrf import MAX_CELLS, MAX_CLIQUE, MAX_TREE, Graph
 from bursar_models.mrf._graph import is_exact, largest_table, pairs_apart, tree_cells
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import LARGEST, Amount, Violations, amount_of, check_enum, stop_if
-from bursar_server.fits._seam import JSON, Expected, InvalidFieldsError, Plan, PublicTable, Released
+from bursar_server.fits._seam import JSON, InvalidFieldsError, Plan, PublicTable, Released
+from bursar_server.fits.mrf._expected import choosable, expected_of
 from bursar_server.fits.mrf._reuse import MOST_CELLS, Earlier, Kind, check_use, earlier_tables
 from bursar_server.fits.mrf._rounds import MOST_DIRECT, MOST_WORK, Rounds
 from bursar_server.fits.mrf._run import (
@@ -48,7 +49,6 @@ from bursar_server.fits.mrf._statistics import (
 from bursar_server.fits.mrf._wire import ESTIMATORS, INFERENCES, release_noise, table_noise
 from bursar_server.vault import (
     Bounds,
-    GaussianNoise,
     Noise,
     SelectionNoise,
     gaussian_for,
@@ -250,7 +250,7 @@ def plan(request: fit_pb2.FitMRFRequest, table: PublicTable, released: Released)
         iterations=len(events) + settings.here or 1,
         noise=noise,
         parameters=_parameters(request, asked, new),
-        expected=_expected(settings, table),
+        expected=expected_of(settings, table),
         warnings=_warnings(request, table, asked, settings),
         of_entry=0 if events else request.reuse[0],
         settings=settings,
@@ -540,7 +540,7 @@ def _check_answer(settings: MRFSettings, violations: Violations) -> None:
     if settings.chain:
         cells = layout.sizes[0] * (layout.sizes[0] + 1)
     elif settings.pairs is not None:
-        pairs = sorted(map(math.prod, map(layout.shape, _candidates(settings))), reverse=True)
+        pairs = sorted(map(math.prod, map(layout.shape, choosable(settings))), reverse=True)
         cells = sum(pairs if settings.pairs.direct else pairs[: settings.pairs.selection.times]) + sum(layout.sizes)
     else:
         cells = sum(math.prod(layout.shape(clique)) for clique in settings.cliques)
@@ -560,13 +560,6 @@ def _largest_pair(layout: Layout) -> int:
     return math.prod(sorted(layout.sizes)[-2:])
 
 
-def _candidates(settings: MRFSettings) -> Sequence[tuple[int, ...]]:
-    """Return the sets of columns that may be chosen."""
-    if settings.pairs is not None and settings.pairs.rounds is not None:
-        return settings.pairs.rounds.cliques
-    return list(combinations(range(len(settings.layout.sizes)), 2))
-
-
 def _releases(
     settings: MRFSettings, table: PublicTable
 ) -> tuple[tuple[Event, ...], tuple[types_pb2.ReleaseNoise, ...]]:
@@ -579,8 +572,8 @@ def _releases(
         times = selection.times
         choices, tables = [selection.event(layout, adjacency, cap)], [pair.event(adjacency, cap)]
         events += choices * times + tables * times if settings.pairs.rounds is None else (choices + tables) * times
-        largest = max(map(math.prod, map(layout.shape, _candidates(settings))))
-        one = "pair" if all(len(candidate) == 2 for candidate in _candidates(settings)) else "set of columns"
+        largest = max(map(math.prod, map(layout.shape, choosable(settings))))
+        one = "pair" if all(len(candidate) == 2 for candidate in choosable(settings)) else "set of columns"
         noise += [
             types_pb2.ReleaseNoise(name=f"choice of a {one}", size=1, count_std=selection.std(layout), times=times),
             types_pb2.ReleaseNoise(name=f"table of a chosen {one}", size=largest, count_std=pair.std, times=times),
@@ -597,28 +590,6 @@ def _releases(
             types_pb2.ReleaseNoise(name="table held out", size=size, count_std=pair.std, times=1),
         ]
     return tuple(events), tuple(noise or map(table_noise, settings.earlier))
-
-
-def _expected(settings: MRFSettings, table: PublicTable) -> dict[str, Expected]:
-    """Return half of the total absolute noise in a table's cells, as a share of the rows, at the worst new table.
-
-    At most 1. A cell's noise has a mean absolute value of 0.8 standard deviations (Gaussian) or 0.71 (Laplace). Where
-    rows count as shares of units, the number of units is the least that the cap allows.
-    """
-    found = [(one.std, one.statistic.size, one.noise) for one in settings.measurements]
-    if settings.pairs is not None:
-        layout = settings.layout
-        pair = table_measurement(layout, (0, 1), settings.pairs.noise)
-        largest = max(map(math.prod, map(layout.shape, _candidates(settings))))
-        found.append((pair.std, largest, pair.noise))
-    if not (found and table.rows):
-        return {}
-    people = table.rows / (table.unit_cap if settings.layout.shares else 1)
-    errors = [
-        std * size * (math.sqrt(2.0 / math.pi) if isinstance(noise, GaussianNoise) else math.sqrt(0.5)) / (2.0 * people)
-        for std, size, noise in found
-    ]
-    return {"table_error": Expected(min(1.0, max(errors)))}
 
 
 def _warnings(

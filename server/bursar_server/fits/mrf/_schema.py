@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, combinations, pairwise
 
-from bursar_models.mrf import MAX_CELLS, MAX_CLIQUE, MAX_VARIABLES, Graph, Variable, check_cliques, check_exact
+from bursar_models.mrf import MAX_CELLS, MAX_CLIQUE, MAX_VARIABLES, NULL, Graph, Variable, check_cliques, check_exact
 from bursar_models.mrf._estimation import Inference
 from bursar_models.mrf._work import check_chain_work, check_work
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits._requests import Violations, check_never_null
+from bursar_server.fits._requests import Violations
 from bursar_server.fits._seam import BoundedColumn, CodedColumn, PublicTable
 from bursar_server.fits.mrf._rounds import MOST_CELLS as MOST_TREE
 from bursar_server.fits.mrf._rounds import Rounds
@@ -50,21 +50,21 @@ class Wanted:
 def with_states(table: PublicTable) -> dict[str, BoundedColumn | CodedColumn]:
     """Return columns with a state in every row, by name, in the schema's order: categorical, and numeric with bins."""
     found: dict[str, BoundedColumn | CodedColumn] = {column.name: column for column in table.categorical}
-    found |= {column.name: column for column in table.numeric if column.bins and not column.nullable}
+    found |= {column.name: column for column in table.numeric if column.bins}
     return {name: found[name] for name in table.names or found if name in found}
 
 
 def variable_of(column: BoundedColumn | CodedColumn) -> Variable:
-    """Return a column with states as a variable: its states are its categories, or its bins as text."""
+    """Return a column with states as a variable: its categories, or its bins as text and, if it may be null, `NULL`."""
     if isinstance(column, CodedColumn):
         return Variable(column.name, column.categories)
-    return Variable(column.name, _labels(column.bins), column.bins)
+    return Variable(column.name, (*_labels(column.bins), *([NULL] * column.nullable)), column.bins)
 
 
 def chosen(field: str, names: Sequence[str], table: PublicTable, violations: Violations) -> tuple[Variable, ...]:
     """Return the variables of these names, in their order, without wrong ones."""
     known, found = with_states(table), []
-    stateless = {column.name: column for column in table.numeric if column.name not in known}
+    stateless = {column.name for column in table.numeric} - known.keys()
     if len(set(names)) != len(names):
         violations.append((field, "expected each column once"))
     if not 1 <= len(names) <= MAX_VARIABLES:
@@ -74,19 +74,12 @@ def chosen(field: str, names: Sequence[str], table: PublicTable, violations: Vio
         if name in known:
             found.append(variable_of(known[name]))
         elif name in stateless:
-            _check_has_states(f"{field}[{index}]", stateless[name], violations)
+            text = "is numeric and has no bins in the schema, so it has no states; ask the owner for bins"
+            violations.append((f"{field}[{index}]", text))
         else:
             text = f"dataset {table.name!r} has no column of this name that has states; it has {', '.join(known)}"
             violations.append((f"{field}[{index}]", text))
     return tuple(found)
-
-
-def _check_has_states(field: str, column: BoundedColumn, violations: Violations) -> None:
-    """Check that a numeric column has bins, and a value in every row."""
-    check_never_null(field, column, violations)
-    if not column.bins:
-        text = "is numeric and has no bins in the schema, so it has no states; ask the owner for bins"
-        violations.append((field, text))
 
 
 def listed_cliques(request: fit_pb2.Cliques, violations: Violations) -> tuple[Wanted, ...]:

@@ -77,9 +77,9 @@ class _Rows:
 
     def codes(self, block: FloatArray) -> IntArray:
         """Return the states (chosen variables, CHUNK)."""
-        places, sizes, starts, edges = self._public
+        places, *_ = self._public
         out = np.empty((len(places), block.shape[1]), dtype=np.int64)
-        _kernel.states(block, places, sizes, starts, edges, out)
+        _kernel.states(block, *self._public, out)
         return out
 
     def shares(self, block: FloatArray) -> IntArray:
@@ -98,14 +98,15 @@ class _Rows:
         return len(self.layout.variables) if self.layout.shares else _NONE
 
     @cached_property
-    def _public(self) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+    def _public(self) -> tuple[IntArray, IntArray, IntArray, IntArray, FloatArray]:
         variables = [self.layout.variables[index] for index in self.chosen]
         starts, edges = [], list[float]()
         for variable in variables:
             starts.append(len(edges) if variable.edges else _NONE)
             edges += variable.edges[1:-1]
-        sizes = [len(variable.states) for variable in variables]
-        return _ints(self.chosen), _ints(sizes), _ints(starts), np.array(edges, dtype=np.float64)
+        sizes = [len(variable.states) - variable.nullable for variable in variables]
+        nulls = [size * variable.nullable for size, variable in zip(sizes, variables, strict=True)]
+        return _ints(self.chosen), _ints(sizes), _ints(starts), _ints(nulls), np.array(edges, dtype=np.float64)
 
 
 @dataclass(frozen=True)
