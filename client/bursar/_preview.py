@@ -57,6 +57,8 @@ class Preview:
         warnings: what to know before paying.
         useless: whether the public rule says that noise leaves nothing of the answer, so that a fit is refused without
             `anyway`; `warnings` tell why. A forecast is judged in its place, by the same limits.
+        memory: bytes, about, that the process of the fit takes at its peak, and a client that learns the model; None
+            where it is not estimated.
         forecast: with `like`: where numbers of `expected` come from, and how far single fits are from them. None for
             rules of thumb from the public schema.
         preflight: of a separated mixture, whether its components will be found; None for other fits, and if the number
@@ -76,6 +78,7 @@ class Preview:
     preflight: Preflight | None = None
     sum_units: Mapping[str, float] = field(default_factory=dict)
     useless: bool = False
+    memory: int | None = None
     forecast: Forecast | None = None
 
     @property
@@ -129,6 +132,8 @@ class Preview:
             facts += _forecast_lines(self.forecast)
         elif self.expected:
             facts.append(_GUESSED)
+        if self.memory is not None:
+            facts.append(f"about {self.memory / 2**20:,.0f} MiB of memory")
         if self.preflight is not None:
             facts += _preflight_lines(self.preflight, self.remaining)
         return [*facts, *(f"warning: {warning}" for warning in self.warnings)]
@@ -177,6 +182,7 @@ def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Pr
         units={one.name: one.unit for one in message.expected if one.unit},
         warnings=tuple(message.warnings),
         useless=message.useless,
+        memory=message.memory or None,
         preflight=_preflight_from(message.preflight) if message.HasField("preflight") else None,
         sum_units=dict(zip(columns, message.sum_units, strict=False)),
     )

@@ -48,6 +48,11 @@ _TO_THE_EDGE = 0.9
 """Maximum share of the way to the edge of the domain that one step takes, as in interior-point methods."""
 
 
+def remembered(parameters: int) -> int:
+    """Return the maximum number of steps that are remembered, two numbers each for a parameter."""
+    return min(max(_REMEMBERED // parameters, _MEMORY[0]), _MEMORY[1])
+
+
 def minimized(
     objective: Objective,
     starts: Sequence[FloatArray],
@@ -74,8 +79,7 @@ def minimized(
     found = [objective(point) for point in points]
     best = min(range(len(points)), key=lambda index: (not _finite(found[index]), found[index][0]))
     point, (value, gradient, solve) = points[best], found[best]
-    remembered = min(max(_REMEMBERED // len(point), _MEMORY[0]), _MEMORY[1])
-    memory: deque[tuple[FloatArray, FloatArray]] = deque(maxlen=remembered)
+    memory: deque[tuple[FloatArray, FloatArray]] = deque(maxlen=remembered(len(point)))
     used, slow, last = len(points), 0, 1.0
     flattest, least = point, float(np.abs(gradient).sum())
     while used < limit and slow < _PATIENCE:

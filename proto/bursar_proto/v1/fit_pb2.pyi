@@ -2668,6 +2668,7 @@ class PreviewResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     PREFLIGHT_FIELD_NUMBER: _builtins.int
     USELESS_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     affordable: _builtins.bool
     """Whether the fit would be admitted now; false for a retired dataset."""
     fits_left: _builtins.int
@@ -2676,6 +2677,8 @@ class PreviewResponse(_message.Message):
     """Steps that will be run."""
     useless: _builtins.bool
     """The public rule says that noise leaves nothing of the answer: `refuse_useless` refuses it. The warnings tell why."""
+    memory: _builtins.int
+    """Bytes, about, that the process of the fit takes at its peak, and one of a client that learns the model. 0 where it is not estimated."""
     @_builtins.property
     def price(self) -> _types_pb2.Price:
         """Exactly what the fit would debit."""
@@ -2723,10 +2726,11 @@ class PreviewResponse(_message.Message):
         warnings: _abc.Iterable[_builtins.str] | None = ...,
         preflight: Global___Preflight | None = ...,
         useless: _builtins.bool = ...,
+        memory: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "preflight", b"preflight", "price", b"price", "remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["affordable", b"affordable", "available", b"available", "expected", b"expected", "fits_left", b"fits_left", "iterations", b"iterations", "noise", b"noise", "preflight", b"preflight", "price", b"price", "remaining", b"remaining", "sum_units", b"sum_units", "useless", b"useless", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["affordable", b"affordable", "available", b"available", "expected", b"expected", "fits_left", b"fits_left", "iterations", b"iterations", "memory", b"memory", "noise", b"noise", "preflight", b"preflight", "price", b"price", "remaining", b"remaining", "sum_units", b"sum_units", "useless", b"useless", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

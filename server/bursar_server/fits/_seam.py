@@ -153,6 +153,7 @@ class Plan:
         useless: True if the public rule of `usefulness.judged` says so.
         preflight: result of the preflight, as in `PreviewResponse.preflight`.
         transforms: transforms of the columns, by their places; a session's rows are the transformed ones.
+        memory: bytes, about, that the process of the run takes at its peak; 0 if that is not estimated.
         of_entry: for a plan without events, the debit of the release from which it computes, 0 if there is none; for
             any other plan that is run, its own debit.
     """
@@ -168,6 +169,7 @@ class Plan:
     useless: bool = False
     preflight: fit_pb2.Preflight | None = None
     transforms: tuple[Log1p, ...] = ()
+    memory: int = 0
     of_entry: int = 0
 
 

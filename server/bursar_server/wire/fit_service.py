@@ -104,6 +104,7 @@ class FitService:
             warnings=plan.warnings,
             useless=plan.useless,
             preflight=plan.preflight,
+            memory=plan.memory,
         )
 
     def _fit(self, method: Method, request: FitRequest, context: grpc.ServicerContext) -> Iterator[Any]:

@@ -130,6 +130,33 @@ def test_errors_of_tables_come_true(graph: dict[str, Any]) -> None:
     assert 0.5 < np.median(ratios) < 2
 
 
+def test_memory_grows_with_tables_and_candidates() -> None:
+    """From public sizes alone, without a number of rows, too; a small fit takes what Python and its libraries take."""
+
+    def wide(states: int, **graph: Any) -> int:
+        names = tuple(f"{i}" for i in range(states))
+        public = replace(
+            TABLE,
+            rows=None,
+            adjacency=Adjacency.ADD_REMOVE_ONE,
+            categorical=(CodedColumn("wide", names), *TABLE.categorical),
+        )
+        asked = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(rho=0.1), **graph)
+        return mrf.plan(asked, public, nothing).memory
+
+    pair = fit_pb2.Cliques(cliques=[fit_pb2.Clique(columns=["wide", "town"])])
+    small = mrf.plan(field(), TABLE, nothing).memory
+    assert 200 < small / 2**20 < 300
+    for graph in ({"cliques": pair}, {"tree": fit_pb2.SelectTree()}, {"auto": fit_pb2.ChooseCliques()}):
+        assert small <= wide(2, **graph) < wide(1000, **graph)
+    # 32 MB of steps that the search remembers, as it keeps 200 of two numbers for each of 8,000 cells, and some more.
+    assert wide(1000, cliques=pair) - small == pytest.approx(8000 * (200 * 16 + 400 + 120), rel=0.05)
+    twins = replace(TABLE, categorical=(CodedColumn("a", tuple("xyz")), CodedColumn("b", tuple("xyz"))))
+    chain = fit_pb2.HomogeneousChain(columns=["a", "b"])
+    asked = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(rho=0.1), chain=chain)
+    assert mrf.plan(asked, twins, nothing).memory >= 200 * 2**20
+
+
 def test_a_table_is_never_farther_than_one() -> None:
     """Noise that drowns everything is a distance of 1; a tree has the distance of its widest pair."""
     assert expected_number(mrf.plan(field(rho=1e-9), TABLE, nothing), "table_error") == 1.0

@@ -6,7 +6,7 @@ Bernstein et al. 2017, corrected.
 |---|---|
 | `_plan` | the plan: checks a request and decides every release |
 | `_schema` | columns as variables, and the graph that a request asks for |
-| `_expected` | expected errors of tables |
+| `_expected` | expected errors of tables and memory of a fit |
 | `_reuse` | tables of earlier releases, which a request uses at no cost |
 | `_run` | the run: noisy tables, then the estimate from them |
 | `_selection` | a tree that is chosen edge by edge |

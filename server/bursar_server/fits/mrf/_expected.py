@@ -1,4 +1,4 @@
-"""Expected errors of tables, from public numbers."""
+"""Expected errors of tables and memory of a fit, from public numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from itertools import combinations
 
 import numpy as np
 
+from bursar_models.mrf import Graph
+from bursar_models.mrf._descent import remembered
+from bursar_models.mrf._graph import tree_cells
 from bursar_models.mrf._intervals import mean_absolute
+from bursar_models.mrf._work import routine
 from bursar_server.fits._seam import Expected, PublicTable
 from bursar_server.fits.mrf._run import MRFSettings, table_measurement
 from bursar_server.vault import LaplaceNoise, Noise
@@ -28,6 +32,13 @@ KEPT = 0.75
 Real tables at epsilon 0.1, 0.3, 1 and 3, medians over their pairs: 0.56 to 0.92 with trees, 0.47 to 0.95 with "auto",
 whose pairs that are not chosen have 0.37 to 1.42: those further off are chosen.
 """
+
+BASE = 236 * 2**20
+"""Bytes of a process that fits the smallest tables: Python, its libraries and the rows that are read at a time."""
+
+OF_PARAMETER, OF_CELL, OF_CANDIDATE = 400, 120, 52
+"""Bytes of a cell of a table that the estimate is fitted to, beside the steps that its search remembers; of a cell of
+the junction tree; and of a cell of a table that may be chosen. Measured with one thread: see docs/fit-mrf.md."""
 
 
 def choosable(settings: MRFSettings) -> Sequence[tuple[int, ...]]:
@@ -56,6 +67,28 @@ def expected_of(settings: MRFSettings, table: PublicTable) -> dict[str, Expected
     errors = [_mean(std, noise) * size / (2.0 * people) for std, size, noise in found]
     told = {"table_error": Expected(min(1.0, max(errors)))} if errors else {}
     return told if settings.chain else {**told, "table_errors": Expected(_of_tables(settings, people))}
+
+
+def memory_of(settings: MRFSettings) -> int:
+    """Return about the bytes that a process of the fit takes at its peak; of pairs that may be chosen, likely ones."""
+    layout, pairs = settings.layout, settings.pairs
+    offered = 0
+    if settings.chain:
+        steps, states = len(layout.sizes), layout.sizes[0]
+        fitted, visited = states * (states + 1), (steps - 1) * states**2
+    elif pairs is None:
+        graph = Graph(layout.sizes, settings.cliques)
+        fitted = sum(map(graph.cells, graph.cliques))
+        visited = tree_cells(graph) if routine(graph, settings.inference) == "exact" else fitted
+    else:
+        offered = sum(map(math.prod, map(layout.shape, choosable(settings))))
+        # Large tables have much noise and are rarely chosen: as if each column were joined with the narrowest one.
+        fitted = visited = math.ceil(sum(layout.sizes) * min(layout.sizes) * pairs.selection.times / len(layout.sizes))
+        if pairs.rounds is not None:
+            visited = min(pairs.rounds.limits(layout, pairs.selection.times)[1], math.prod(layout.sizes))
+            fitted = min(fitted, visited)
+    steps_kept = 2 * 8 * remembered(max(fitted, 1)) * fitted
+    return BASE + steps_kept + OF_PARAMETER * fitted + OF_CELL * visited + OF_CANDIDATE * offered
 
 
 def _of_tables(settings: MRFSettings, people: float) -> dict[str, float]:

@@ -14,7 +14,7 @@ from bursar_models.mrf._graph import is_exact, largest_table, pairs_apart, tree_
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import LARGEST, Amount, Violations, amount_of, check_enum, stop_if
 from bursar_server.fits._seam import JSON, InvalidFieldsError, Plan, PublicTable, Released
-from bursar_server.fits.mrf._expected import choosable, expected_of
+from bursar_server.fits.mrf._expected import choosable, expected_of, memory_of
 from bursar_server.fits.mrf._reuse import MOST_CELLS, Earlier, Kind, check_use, earlier_tables
 from bursar_server.fits.mrf._rounds import MOST_DIRECT, MOST_WORK, Rounds
 from bursar_server.fits.mrf._run import (
@@ -252,6 +252,7 @@ def plan(request: fit_pb2.FitMRFRequest, table: PublicTable, released: Released)
         parameters=_parameters(request, asked, new),
         expected=expected_of(settings, table),
         warnings=_warnings(request, table, asked, settings),
+        memory=memory_of(settings),
         of_entry=0 if events else request.reuse[0],
         settings=settings,
         null_category=request.chain.null_category,
