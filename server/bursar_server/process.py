@@ -66,7 +66,7 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
             _verified(state, witness := witness_of(state, config)) as ledger,
         ):
             # Rows of a killed import are nobody's, and another import may be long in coming.
-            remove_unfinished(state)
+            remove_unfinished(state, ledger)
             key, places = open_checkpoints(state, ledger, config, witness), places_of(state, config)
             with Checkpointer(ledger, key, places, config.checkpoints.every, events=events) as checkpointer:
                 verifier = Verifier(state, ledger, places, key.verifier, events=events)

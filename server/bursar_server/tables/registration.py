@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -45,6 +44,7 @@ from bursar_server.tables import (
     Snapshot,
     Source,
     StoredRows,
+    TableError,
     content_tag,
     remove_snapshot,
     rows_tag,
@@ -362,12 +362,18 @@ def remove_replaced(state: State, ledger: Ledger) -> None:
         _remove_unnamed(state, ledger)
 
 
-def remove_unfinished(state: State) -> None:
-    """Remove the folders of imports that were killed, unless one is under way or the folders are read-only."""
-    with contextlib.suppress(StateError, OSError), state.importing():
+def remove_unfinished(state: State, ledger: Ledger) -> None:
+    """Remove rows and keys of imports that were killed, also while they asked: no entry ever named them.
+
+    Nothing is removed if an import is under way, or if the folders are read-only or their partitions out of reach.
+    """
+    with contextlib.suppress(StateError, OSError, TableError), state.importing():
+        named = {Registered.of(entry.details["manifest"]).snapshot for entry in ledger.contents()}
         for found in state.datasets.iterdir():
-            if _OURS.fullmatch(found.name) and found.name.startswith("."):
-                shutil.rmtree(found)
+            if found.name not in named and _OURS.fullmatch(found.name):
+                remove_snapshot(found)
+                if not found.name.startswith("."):  # unfinished ones have no key yet
+                    Keyring(state.keys).destroy(found.name)
 
 
 def rows_folder(state: State, dataset: DatasetState) -> Path:

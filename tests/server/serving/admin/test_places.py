@@ -22,7 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bursar_ledger import Ledger
 from bursar_server.admin.cli import main
+from bursar_server.tables import Keyring, Keys
 from bursar_server.tables.registration import remove_unfinished
 from tests.buckets import SECRET, Buckets, buckets
 from tests.postgres import PASSWORD, Postgres, postgres
@@ -215,17 +217,28 @@ def test_an_import_that_is_told_to_stop_removes_its_rows_itself(
 
 
 def test_what_killed_imports_left_is_removed_without_another_import(admin: Admin) -> None:
-    """Unless one is under way; registered rows and other files stay."""
+    """Whole rows with their key, too, of one that was killed at its question, unless an import is under way.
+
+    Registered rows, those that were replaced, and other files stay.
+    """
     admin.add()
+    (replaced,) = admin.snapshots
+    admin.ok("snapshot", *admin.table("heights", "height\n1.5\n1.6\n"), "--yes")
     stays = admin.snapshots | {".notes.partial"}
-    for name in (".notes.partial", f".{'a' * 32}.partial"):
+    assert replaced in stays
+    ring = Keyring(admin.state.keys)
+    ring.save("b" * 32, Keys.draw())
+    for name in (".notes.partial", f".{'a' * 32}.partial", "b" * 32):
         (admin.state.datasets / name).mkdir()
         (admin.state.datasets / name / "rows.arrow").write_text("hush")
-    with admin.state.importing():
-        remove_unfinished(admin.state)
-    assert len(admin.snapshots) == len(stays) + 1
-    remove_unfinished(admin.state)
+    with Ledger.open(admin.state.ledger) as ledger:
+        with admin.state.importing():
+            remove_unfinished(admin.state, ledger)
+        assert len(admin.snapshots) == len(stays) + 2
+        remove_unfinished(admin.state, ledger)
     assert admin.snapshots == stays
+    assert not ring.has("b" * 32)
+    assert all(map(ring.has, stays - {".notes.partial"}))
 
 
 def _kill_half_way(admin: Admin, rows: list[str]) -> None:
