@@ -252,6 +252,11 @@ class CategoryTable:
         """Numbers of states of the columns."""
         return tuple(len(one) - (not isinstance(one[0], str)) for one in self.states.values())
 
+    @property
+    def binned(self) -> tuple[int, ...]:
+        """Columns of numbers in bins."""
+        return tuple(place for place, one in enumerate(self.states.values()) if not isinstance(one[0], str))
+
     def rows(self) -> Array:
         """Return the indices of the states, (n, columns). Raises MissingTableError.
 

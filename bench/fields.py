@@ -8,8 +8,9 @@ log-likelihood of the other rows; and, where the table has a target, the area un
 for classifiers that are trained on as many synthetic rows.
 
 "AIM's loop" is the mechanism of McKenna, Mullins, Sheldon and Miklau 2022 with this product's estimator in place of
-theirs, noise in floating point: a reference, not a part of the product. Others run by their own code in an environment
-of their own: `--smartnoise` names the interpreter of one with smartnoise-synth, `--pgm` of one with mbi and
+theirs, noise in floating point: a reference, not a part of the product. Columns of numbers are declared in bins, whose
+order it knows as FitMRF does; "FitMRF, without order" has them as categories. Others run by their own code in an
+environment of their own: `--smartnoise` names the interpreter of one with smartnoise-synth, `--pgm` of one with mbi and
 `--mechanisms` the folder of that name in github.com/ryan112358/private-pgm. Their errors are those of synthetic rows.
 A method that is not here is named and left out. `--limit` ends a fit of others after so many seconds.
 
@@ -57,6 +58,7 @@ from bursar_server.fits.mrf._rounds import EVALUATIONS, MOST_CELLS
 
 Rows = NDArray[np.int64]
 TRIPLES = 40
+ADULT_NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 TARGETS = {"adult": (13, 1), "marketing": (13, 5), "mushroom": (22, 1)}
 """Column to classify, and the least state that counts as positive: income above 50,000; household income of at least
 30,000 dollars; poisonous."""
@@ -78,6 +80,7 @@ class Task:
         folder: folder of private-pgm's mechanisms, or None.
         limit: seconds after which another's fit is ended.
         size: most megabytes of another's AIM model.
+        binned: columns of numbers in bins, whose order is known to this product's methods.
     """
 
     table: str
@@ -91,6 +94,7 @@ class Task:
     folder: Path | None = None
     limit: float = 1e9
     size: float = 80.0
+    binned: tuple[int, ...] = ()
 
 
 def codes_of(rows: Rows, sizes: tuple[int, ...]) -> Codes:
@@ -104,7 +108,7 @@ def codes_of(rows: Rows, sizes: tuple[int, ...]) -> Codes:
 def aim_loop(task: Task) -> Any:
     """Return the model of AIM's loop with this product's estimator."""
     generator, sizes, rho = np.random.default_rng(task.seed), task.sizes, float(rho_of(task.epsilon, DELTA))
-    d = len(sizes)
+    d, ordered = len(sizes), {column: sizes[column] for column in task.binned}
     singles: list[Clique] = [(v,) for v in range(d)]
     pairs: list[Clique] = list(combinations(range(d), 2))
     codes = codes_of(task.train, sizes)
@@ -133,7 +137,7 @@ def aim_loop(task: Task) -> Any:
     for clique in singles:
         measure(clique)
     used, graph, last = d / (2 * sigma**2), Graph(sizes, tuple(singles)), False
-    fitted = continued(graph, tables(), None, most=EVALUATIONS)
+    fitted = continued(graph, tables(), None, most=EVALUATIONS, ordered=ordered)
     while not last:
         if rho - used < 2 * (1 / (2 * sigma**2) + choice**2 / 8):
             rest, last = rho - used, True
@@ -152,11 +156,11 @@ def aim_loop(task: Task) -> Any:
         chosen = offered[generator.choice(len(offered), p=np.exp(logits) / np.exp(logits).sum())]
         measure(chosen)
         graph = Graph(sizes, tuple(measured))
-        fitted = continued(graph, tables(), None, start=fitted.parameters, most=EVALUATIONS)
+        fitted = continued(graph, tables(), None, start=fitted.parameters, most=EVALUATIONS, ordered=ordered)
         moved = np.abs(marginals()[chosen] - model[chosen]).sum()
         if moved <= sigma * math.sqrt(2 / math.pi) * exact[chosen].size:
             sigma, choice = sigma / 2, choice * 2
-    found = estimate(graph, tables(), None)
+    found = estimate(graph, tables(), None, ordered=ordered)
     field = Field(graph, list(found.log_potentials), found.log_partition, list(found.marginals), tables(), 0)
     return markov_random_field(field)
 
@@ -177,9 +181,12 @@ def by_others(task: Task) -> tuple[Rows, Json]:
 
 
 OURS: dict[str, Callable[[Task], Any]] = {
-    "FitMRF": lambda task: by_field("auto", codes_of(task.train, task.sizes), task.epsilon),
-    "FitMRF, tree": lambda task: by_field("tree", codes_of(task.train, task.sizes), task.epsilon),
-    "FitMRF, independent": lambda task: by_field("independent", codes_of(task.train, task.sizes), task.epsilon),
+    "FitMRF": lambda task: by_field("auto", codes_of(task.train, task.sizes), task.epsilon, task.binned),
+    "FitMRF, without order": lambda task: by_field("auto", codes_of(task.train, task.sizes), task.epsilon),
+    "FitMRF, tree": lambda task: by_field("tree", codes_of(task.train, task.sizes), task.epsilon, task.binned),
+    "FitMRF, independent": lambda task: by_field(
+        "independent", codes_of(task.train, task.sizes), task.epsilon, task.binned
+    ),
     "AIM's loop": aim_loop,
 }
 OTHERS = ("smartnoise mst", "smartnoise aim", "pgm mst", "pgm aim")
@@ -254,15 +261,16 @@ def errors_of(task: Task) -> Json:
 # --- running ------------------------------------------------------------------------------------------------
 
 
-def loaded(options: argparse.Namespace) -> Iterator[tuple[str, Rows, tuple[int, ...]]]:
+def loaded(options: argparse.Namespace) -> Iterator[tuple[str, Rows, tuple[int, ...], tuple[int, ...]]]:
     """Load the tables to measure; say which ones are not here."""
     if options.adult and (options.tables is None or "adult" in options.tables):
         columns, _, states = adult_codes(options.adult)
-        yield "adult", states.astype(np.int64), tuple(len(column.bins) - 1 for column in columns)
+        binned = tuple(place for place, column in enumerate(columns) if column.name in ADULT_NUMBERS)
+        yield "adult", states.astype(np.int64), tuple(len(column.bins) - 1 for column in columns), binned
     for table in CATEGORIES:
         if options.tables is None or table.name in options.tables:
             try:
-                yield table.name, table.rows().astype(np.int64), table.sizes
+                yield table.name, table.rows().astype(np.int64), table.sizes, table.binned
             except MissingTableError as missing:
                 print(f"{table.name}: not here: {missing}")
 
@@ -270,7 +278,7 @@ def loaded(options: argparse.Namespace) -> Iterator[tuple[str, Rows, tuple[int, 
 def tasks(options: argparse.Namespace) -> Iterator[Task]:
     """List the fits of a run."""
     pythons = {"smartnoise": options.smartnoise, "pgm": options.pgm if options.mechanisms else None}
-    for name, rows, sizes in loaded(options):
+    for name, rows, sizes, binned in loaded(options):
         order = np.random.default_rng(0).permutation(len(rows))
         train, test = rows[order[: len(rows) * 4 // 5]], rows[order[len(rows) * 4 // 5 :]]
         if name in TARGETS:
@@ -284,7 +292,7 @@ def tasks(options: argparse.Namespace) -> Iterator[Task]:
                 for seed in range(options.seeds):
                     yield Task(
                         name, sizes, train, test, method, epsilon, seed,
-                        python, options.mechanisms, options.limit, options.size,
+                        python, options.mechanisms, options.limit, options.size, binned,
                     )  # fmt: skip
 
 

@@ -406,13 +406,18 @@ def plain_models(codes: Codes) -> Json:
     return {"tree": tree, "independent": independent, "variation": variation}
 
 
-def by_field(graph: Any, codes: Codes, epsilon: float) -> Any:
-    """Return FitMRF's model of all columns."""
-    columns = tuple(
-        CodedColumn(name, tuple(map(str, range(size))))
-        for name, size in zip(names_of(len(codes.sizes)), codes.sizes, strict=True)
+def by_field(graph: Any, codes: Codes, epsilon: float, binned: Sequence[int] = ()) -> Any:
+    """Return FitMRF's model of all columns, those of `binned` with the order of their states."""
+    names = names_of(len(codes.sizes))
+    numbers = tuple(
+        BoundedColumn(names[i], 0.0, codes.sizes[i], tuple(map(float, range(codes.sizes[i] + 1)))) for i in binned
     )
-    table = PublicTable("bench", (), Adjacency.ADD_REMOVE_ONE, 1, len(codes.rows), columns)
+    others = tuple(
+        CodedColumn(name, tuple(map(str, range(size))))
+        for i, (name, size) in enumerate(zip(names, codes.sizes, strict=True))
+        if i not in binned
+    )
+    table = PublicTable("bench", numbers, Adjacency.ADD_REMOVE_ONE, 1, len(codes.rows), others, tuple(names))
     rows = array_rows(codes.rows.astype(np.float64))
     return fitted(bursar.MRF(cliques=graph), spend_of(epsilon), table, rows)
 

@@ -42,6 +42,8 @@ class Target:
         covariance_error: largest relative error of a covariance: for `SeparatedGMM`.
         found: how many components are expected to be found at least: for `SeparatedGMM`.
         table_error: largest distance of a table from the truth, 0 to 1: for `MRF`.
+        table_errors: largest distance of the model's tables from the truth, of all or by names of columns, as in
+            "sex, income": for `MRF`.
         snr: least signal-to-noise ratio: for `SketchKMeans`.
         relative_sse: largest sum of squares over that of Lloyd's algorithm, above 1: for `SketchKMeans` with
             `n_clusters`.
@@ -58,6 +60,7 @@ class Target:
     covariance_error: float | None = None
     found: int | None = None
     table_error: float | None = None
+    table_errors: float | Mapping[str, float] | None = None
     snr: float | None = None
     relative_sse: float | None = None
     noise: Mapping[str, float] | None = None
@@ -137,6 +140,7 @@ _TELLS = {
     "covariance_error": "separated mixtures have it, where the number of rows is public",
     "found": "separated mixtures have it, where the number of rows is public",
     "table_error": "Markov random fields with new tables have it, where the number of rows is public",
+    "table_errors": "Markov random fields but chains have it, where the number of rows is public",
     "snr": "sketches have it, where the number of rows is public",
     "relative_sse": "sketches have it with n_clusters and frequencies enough, where the number of rows is public",
     "noise": "it has no releases",

@@ -89,6 +89,7 @@ def test_all_that_is_given_has_to_hold() -> None:
         coef_error={"x": 0.5},
         relative_error=0.2,
         table_error=0.3,
+        table_errors={"a, b": 0.1, "b, c": 0.2},
         snr=100.0,
         relative_sse=1.2,
     )
@@ -99,6 +100,7 @@ def test_all_that_is_given_has_to_hold() -> None:
         "covariance_error": 0.1,
         "found": 3,
         "table_error": 0.3,
+        "table_errors": {"a, b": 0.1},
         "snr": 100,
         "relative_sse": 1.2,
         "noise": {"moments": 10},
@@ -111,6 +113,7 @@ def test_all_that_is_given_has_to_hold() -> None:
         ("covariance_error", 0.09),
         ("found", 4),
         ("table_error", 0.29),
+        ("table_errors", 0.19),
         ("snr", 101),
         ("relative_sse", 1.19),
         ("noise", {"moments": 9}),
@@ -186,7 +189,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"mean_error": 0.3, "found": 2},
         {"n_components": 2, "sigma_min": 1, "sigma_max": 20},
     ),
-    "mrf": ({"table_error": 0.02}, {"cliques": [("group", "spring")]}),
+    "mrf": ({"table_error": 0.02, "table_errors": {"group, spring": 0.015}}, {"cliques": [("group", "spring")]}),
     "sketch_kmeans": ({"snr": 200}, {"n_clusters": 2}),
 }
 
