@@ -25,11 +25,11 @@ from bursar_models._describe import component_table, origin
 from bursar_models._estimator import Estimator, named_features
 from bursar_models._goodness import (
     Goodness,
-    background_goodness,
     distrust,
     radius_goodness,
     residual_goodness,
     trace_goodness,
+    trajectory_goodness,
 )
 from bursar_models._gradient_trace import GradientTrace, checked_trace
 from bursar_models._intervals import (
@@ -424,8 +424,7 @@ class GaussianMixture(TableText, Estimator, Model):
     def goodness(self) -> Goodness | None:
         """Test of the mixture's form on what was released, free: seconds at the first time, as `intervals`.
 
-        None where nothing that was released tells: mixtures by FitDPEM without a background, and by sample and
-        aggregate.
+        None where nothing that was released tells: mixtures by sample and aggregate, and by older servers.
         """
         return self._goodness
 
@@ -439,9 +438,7 @@ class GaussianMixture(TableText, Estimator, Model):
             errors = self._decoding_errors(REPLICATES, 0)
             return residual_goodness(errors.residual, errors.residuals)
         found = self._explained
-        if found is None or found.background is None:
-            return None
-        return background_goodness(found.background, found.background_error)
+        return None if found is None else trajectory_goodness(found.misfit, found.background, found.background_error)
 
     @cached_property
     def _explained(self) -> Fitted | None:

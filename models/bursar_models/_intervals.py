@@ -39,8 +39,8 @@ NO_ERRORS = "all: the release has no errors and no noisy sums of its steps; most
 """Reason why older releases by FitDPEM, and those without room for a report, have no intervals."""
 
 MIXTURE = (
-    "the best mixture of this form of the population that the rows are an independent sample of: noise and sampling "
-    "are covered, a wrong model is not"
+    "the mixture of this form that is nearest to the population in what the last steps summed: noise and sampling are "
+    "covered. Where the population is no such mixture, the one of greatest likelihood is another"
 )
 """Target of intervals from a trajectory."""
 

@@ -11,7 +11,14 @@ import pytest
 from scipy.stats import chi2
 
 from bursar_models import GaussianMixture, GradientTrace, LinearRegression, RadiusCounts, TrajectoryStep
-from bursar_models._goodness import Goodness, background_goodness, residual_goodness, table_goodness, trace_goodness
+from bursar_models._goodness import (
+    Goodness,
+    Misfit,
+    residual_goodness,
+    table_goodness,
+    trace_goodness,
+    trajectory_goodness,
+)
 from bursar_models._trajectory_fit import _of_step
 from tests.client.trajectories import MEANS, released
 
@@ -38,9 +45,12 @@ def drawn(law: str, seed: int, n: int = 20_000) -> Any:
         "normal": lambda: rng.standard_normal((n, 2)),
         "t": lambda: rng.standard_t(3, (n, 2)) / math.sqrt(3),
         "exponential": lambda: rng.exponential(1, (n, 2)) - 1,
+        "three groups": lambda: rng.standard_normal((n, 2)),
         "outliers": lambda: rng.standard_normal((n, 2)),
     }[law]()
     z = MEANS[(rng.random(n) < 0.4).astype(int)] + math.sqrt(0.02) * residuals
+    if law == "three groups":
+        z[: n // 5] *= 0.2
     if law == "outliers":
         z[: n // 100] = rng.uniform(-1, 1, (n // 100, 2))
     return z
@@ -58,33 +68,52 @@ def test_a_wrong_form_is_said(law: str) -> None:
     assert "not to be trusted" in model.intervals().left_out[-1]
 
 
+def test_sums_that_no_mixture_explains_are_said() -> None:
+    """A third group between two leaves sums that are no two Gaussians', also without a background."""
+    model = with_rows(released("full", 0, steps=2), drawn("three groups", 1), 2)
+    found = without_background(model).goodness
+    assert found is not None
+    assert found.p_value < 1e-6
+    assert "no mixture of this form explains" in str(found)
+    assert model._explained is not None
+    assert trajectory_goodness(model._explained.misfit, None, 0.0).p_value < 1e-6
+
+
+def without_background(model: GaussianMixture) -> GaussianMixture:
+    """The model as if its steps had counted none."""
+    assert model.trajectory is not None
+    steps = tuple(replace(step, log_scale=step.log_scale[:-1], sums=step.sums[:-1]) for step in model.trajectory.steps)
+    return replace(model, trajectory=replace(model.trajectory, steps=steps))
+
+
 def test_a_right_form_raises_no_alarm() -> None:
-    """No right model of three is doubtful; their shares are a few errors around 0 at most."""
+    """No right model of three is doubtful; what speaks against them most is within a few errors."""
     for seed in range(3):
         model = with_rows(released("full", seed, steps=2), drawn("normal", seed), seed)
         found = model.goodness
         assert found is not None
-        # Five errors: a false alarm of this test in a million.
-        assert abs(found.observed) < 5 * found.error
+        # A false alarm of this test in a million.
+        assert found.p_value > 3e-7
         assert found.doubtful == (found.p_value < 1e-3)
         assert any("trusted" in note for note in model.intervals().left_out) == found.doubtful
 
 
 def test_the_verdict_follows_the_chance() -> None:
     """Three errors are no alarm, four are; less than nothing is none."""
-    assert not background_goodness(0.03, 0.01).doubtful
-    assert background_goodness(0.04, 0.01).doubtful
-    assert background_goodness(-0.05, 0.01).p_value > 0.5
-    assert background_goodness(0.0, 0.0).p_value == 1.0
+    nothing = Misfit(0.0, 1.0, 1.0)
+    assert not trajectory_goodness(nothing, 0.03, 0.01).doubtful
+    assert trajectory_goodness(nothing, 0.04, 0.01).doubtful
+    assert trajectory_goodness(nothing, -0.05, 0.01).p_value == 1.0
+    assert trajectory_goodness(replace(nothing, error=0.0), 0.0, 0.0).p_value == 1.0
+    # 18.47 is the quantile 0.999 of a chi-squared number with 4 degrees of freedom, 20.0 that of 0.9995.
+    for background, quantile in ((None, 18.47), (0.0, 20.0)):
+        assert not trajectory_goodness(Misfit(quantile / 7 - 0.05, 4 / 7, 8**0.5 / 7), background, 0.01).doubtful
+        assert trajectory_goodness(Misfit(quantile / 7 + 0.05, 4 / 7, 8**0.5 / 7), background, 0.01).doubtful
 
 
 def test_what_tells_nothing_has_none() -> None:
-    """Models without a trajectory, and without a background."""
+    """A model without a trajectory."""
     assert replace(released("full", 0), trajectory=None).goodness is None
-    model = released("full", 0, steps=1)
-    assert model.trajectory is not None
-    steps = tuple(replace(step, log_scale=step.log_scale[:-1], sums=step.sums[:-1]) for step in model.trajectory.steps)
-    assert replace(model, trajectory=replace(model.trajectory, steps=steps)).goodness is None
 
 
 def held_out(seed: int, *, laplace: bool, apart: float) -> Goodness:
