@@ -193,7 +193,8 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "k-means, more cells than there are, add or remove": lambda: fit_dpem(
         AR, mode=_KMEANS, split=True, iterations=7, columns=3, declared=48
     ),
-    "k-means, split start, replace": lambda: fit_dpem(RO, mode=_KMEANS, split=True, iterations=5, columns=3),
+    "k-means, two grids, replace": lambda: fit_dpem(RO, mode=_KMEANS, split=True, iterations=5, columns=3),
+    "k-means, split start, replace": lambda: fit_dpem(RO, mode=_KMEANS, split=True, iterations=5, columns=4),
     "k-means, Laplace, add or remove": lambda: fit_dpem(
         AR, mode=_KMEANS, split=True, iterations=5, columns=3, declared=48, spend=PURE
     ),

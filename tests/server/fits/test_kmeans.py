@@ -81,7 +81,10 @@ def test_few_columns_have_a_grid_instead() -> None:
         assert bins == sorted(bins)
         assert 10 <= bins[0] < bins[-1] <= 2500
     assert phases(kmeans(3, n_components=16, **rho(0.01)))[0][0] is Phase.SPLIT
-    assert phases(kmeans(3, n_components=16, **rho(0.0015)))[0] == (Phase.GRID, 4**3)
+    for noisy in (rho(0.0015), pure(0.2)):
+        found = phases(kmeans(3, n_components=16, **noisy))[:3]
+        assert found == [(Phase.GRID, 4**3), (Phase.GRID, 8**3), (Phase.LLOYD, 16)]
+    assert [p for p, _ in phases(kmeans(3, n_components=16, iterations=3, **rho(0.0015)))].count(Phase.GRID) == 1
 
 
 def test_quieter_fits_make_more_lloyd_steps() -> None:
@@ -162,11 +165,12 @@ def test_one_cluster_needs_no_start() -> None:
 # --- releases -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("fields", [{"d": 4, **rho(1.0)}, {"d": 3, "n_components": 16, **rho(0.0015)}], ids=str)
 @pytest.mark.parametrize("adjacency", Adjacency)
-def test_the_size_of_every_release_is_the_plans_for_any_rows(adjacency: Adjacency) -> None:
+def test_the_size_of_every_release_is_the_plans_for_any_rows(adjacency: Adjacency, fields: dict[str, Any]) -> None:
     """A table that is worth no split releases as many numbers as one that is; cells that are not there hold no rows."""
-    made = kmeans(4, adjacency=adjacency, **rho(1.0))
-    tables = (skewed(5000, 4), np.zeros((5000, 4)), np.full((5000, 4), np.nan), skewed(3, 4))
+    made, d = kmeans(adjacency=adjacency, **fields), fields["d"]
+    tables = (skewed(5000, d), np.zeros((5000, d)), np.full((5000, d), np.nan), skewed(3, d))
     sizes = []
     for X in tables:
         taps: list[Release] = []
@@ -380,6 +384,35 @@ def test_bins_of_noise_are_dropped() -> None:
     place = pseudo_rows.grid(30, np.array([1.0, 0.5]))[31]
     near = np.all(np.abs(pseudo.rows - place) <= np.array([1.0, 0.5]) / 30 + 1e-12, axis=1)
     assert pseudo.weights[near].sum() > 0.8 * pseudo.weights.sum()
+
+
+def test_halves_of_bins_share_what_both_releases_say() -> None:
+    """One full half has all rows of its bin; a bin whose halves are all unclear keeps its rows; noise has none."""
+    half = np.array([0.25, 0.25])
+    middles = np.array([[0.25, 0.25], [-0.25, 0.25], [0.25, -0.25]])
+    halves = pseudo_rows.halves(middles, half)
+    assert halves.shape == (12, 2)
+    assert halves[:4].mean(axis=0) == pytest.approx(middles[0])
+    assert {tuple(p) for p in np.abs(halves[:4] - middles[0])} == {(0.125, 0.125)}
+    finer = np.array([400.0, -20.0, 5.0, 10.0, *4 * [30.0], 20.0, -25.0, 10.0, 0.0])
+    pseudo = pseudo_rows.from_halves(np.array([395.0, 120.0, 10.0]), 20.0, finer, 25.0, halves, half / 2.0)
+    # Noise of four halves is 50, of their bin 20: totals are 395, 120 and 9.
+    held = [pseudo.weights[np.all(np.abs(pseudo.rows - p) <= 0.125, axis=1)].sum() for p in halves]
+    assert held == pytest.approx([395.0, 0.0, 0.0, 0.0, *4 * [30.0], *4 * [0.0]], abs=3.0)
+    nothing = pseudo_rows.from_halves(-np.ones(3), 20.0, -np.ones(12), 25.0, halves, half / 2.0)
+    assert len(nothing.rows) > 0
+    assert np.all(nothing.weights > 0)
+
+
+def test_a_second_grid_finds_clusters_narrower_than_bins() -> None:
+    """Without noise, but with bins as wide as at epsilon 1/4: one grid is a quarter above it in the easier table."""
+    generator = np.random.default_rng(7)  # noqa: TID251 - rows of a test
+    means = np.array(np.meshgrid(*3 * [[1.5, 5.0, 8.5]])).reshape(3, -1).T[::2]
+    k = len(means)
+    X = np.clip(means[generator.integers(k, size=5000)] + 0.3 * generator.standard_normal((5000, 3)), 0.0, 10.0)
+    made = kmeans(3, n_components=k, **rho(0.00112))
+    assert [phase for phase, _ in phases(made)].count(Phase.GRID) == 2
+    assert squares(X, array(run(made, X, adjacency=AR, source=NoNoise()).means)) < 1.05 * lloyd(X, k)
 
 
 def test_k_means_of_weighted_rows_finds_what_is_there() -> None:

@@ -215,13 +215,26 @@ def _halved(cells: Cells, parents: Cells, released: Released, most: int) -> tupl
 
 
 def _binned(settings: KMeansSettings, steps: tuple[Step, ...], releases: _Releases) -> PseudoRows:
-    (step,) = steps
+    """Count the rows in the bins of a grid and, if the plan has a second step, in the halves of those that hold any."""
     extent = np.minimum(settings.box, 1.0)
-    bins = round(step.components ** (1.0 / len(extent)))
-    (ball,) = splitting.whole_ball(len(extent))
-    cells = tuple(replace(ball, mean=middle) for middle in pseudo_rows.grid(bins, extent))
-    released = releases.make(step, cells)
-    return pseudo_rows.from_grid(released.counts, released.count_std, bins, extent)
+    d = len(extent)
+    bins = round(steps[0].components ** (1.0 / d))
+    middles = pseudo_rows.grid(bins, extent)
+    released = releases.make(steps[0], _at(middles))
+    counts, std = released.counts, released.count_std
+    if len(steps) == 1:
+        return pseudo_rows.from_grid(counts, std, bins, extent)
+    kept = pseudo_rows.visible(counts, std, d)
+    # The fullest first, since the plan's number of cells may not suffice for all.
+    chosen = np.argsort(np.where(kept, -counts, np.inf), kind="stable")[: min(kept.sum(), steps[1].components // 2**d)]
+    finer = pseudo_rows.halves(middles[chosen], extent / bins)
+    second = releases.make(steps[1], _at(finer))
+    return pseudo_rows.from_halves(counts[chosen], std, second.counts, second.count_std, finer, extent / (2 * bins))
+
+
+def _at(middles: FloatArray) -> Cells:
+    (ball,) = splitting.whole_ball(middles.shape[1])
+    return tuple(replace(ball, mean=middle) for middle in middles)
 
 
 def _clustered(pseudo: PseudoRows, k: int, given: FloatArray | None) -> Cells:

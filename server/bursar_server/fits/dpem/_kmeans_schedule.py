@@ -25,8 +25,8 @@ _ASSUMED = 2000
 """Rows of a cluster where no number of rows is public. Chosen, not tuned: splits are guarded by released counts."""
 
 _NOISY, _QUIET = 0.05, 0.03
-"""Relative noise of the means, by a release that spends all: above it there are few Lloyd steps; below it they correct
-pseudo-rows. Chosen on real tables.
+"""Relative noise of the means, by a release that spends all: above it there are few Lloyd steps, and two grids in three
+columns; below it they correct pseudo-rows. Chosen on real tables; grids on drawn rows, too.
 """
 
 _VISIBLE, _VISIBLE_PURE, _HOPELESS, _ONE_CENTRE, _ROUGH = 1.0, 0.3, 0.6, 0.2, 0.25
@@ -34,10 +34,9 @@ _VISIBLE, _VISIBLE_PURE, _HOPELESS, _ONE_CENTRE, _ROUGH = 1.0, 0.3, 0.6, 0.2, 0.
 the analyst is warned. Chosen on real tables.
 """
 
-
-_COARSE = 0.08
-"""Relative noise of the means above which a coarse grid of three columns is better than splits. Measured on drawn rows:
-below it splits are up to twice as good, above it the grid is up to three times as good.
+_COARSE_SHARE = Fraction(1, 3)
+"""Share of the coarse grid in both: rows of a bin are more than those of its halves. Chosen on drawn
+and real rows.
 """
 
 _GIVEN_SHARE = Fraction(2, 5)
@@ -133,20 +132,21 @@ def schedule(quotes: Quotes, *, iterations: int, recentred: bool, splitting: boo
             warning = "noise leaves one centre only, and every cluster is there; spend more, or ask for fewer columns"
             return Schedule((_SINGLE,), False, (warning,))
     start: tuple[Sketch, ...] = ()
-    grid = quotes.d <= 2
     if splitting and k > 1:
-        grid = grid or (quotes.d == 3 and nu > _COARSE)
         if iterations:
             # About half of the releases that were asked for remain for Lloyd steps.
             levels = max(0, min(levels, iterations // 2 - 1))
-            steps = iterations - (1 if grid or iterations == 1 else 2 + levels)
+        # Where noise leaves no Lloyd steps it would leave no halves of bins either.
+        single = not steps or 0 < iterations < 4
+        start = _grids(quotes, nu, early if steps and iterations != 1 else Fraction(1), single=single)
+        start = start or _splitting(quotes, nu, 1, levels, root=iterations != 1)
+        steps = iterations - len(start) if iterations else steps
         # Without Lloyd steps nothing is spent after the start.
         early = early if steps else Fraction(1)
-        start = (_grid(quotes, early),) if grid else _splitting(quotes, nu, 1, levels, root=iterations != 1)
     elif k > 1 and not iterations and recentred and nu <= _QUIET:
         # Given centres may belong to a poor optimum, and noise is low enough to find a better one.
         early, levels = _GIVEN_SHARE, math.ceil(math.log2(_most_cells(k) / k))
-        start = (_grid(quotes, early),) if grid else _splitting(quotes, nu, k, levels, root=False)
+        start = _grids(quotes, nu, early, single=True) or _splitting(quotes, nu, k, levels, root=False)
     else:
         early, steps = Fraction(0), iterations or steps
     shares = sum((sketch.share for sketch in start), Fraction(0))
@@ -210,6 +210,19 @@ def _splitting(quotes: Quotes, nu: float, cells: int, levels: int, *, root: bool
     weights = Weights(0.5, 1.0, 1.0) if quotes.pure and full else Weights(0.6 if full else 0.3, 0.6, 1.0)
     sizes = (min(cells * 2**level, _most_cells(quotes.k)) for level in range(levels + 1))
     return (*root * (FIRST,), *(Sketch(Phase.SPLIT, size, moments, weights) for size in sizes))
+
+
+def _grids(quotes: Quotes, nu: float, share: Fraction, *, single: bool) -> tuple[Sketch, ...]:
+    """Return the releases of a grid where it is better than splits, else none; in three columns there are two."""
+    d = quotes.d
+    if not (d <= 2 or (d == 3 and nu > _NOISY)):
+        return ()
+    # In two columns bins are narrow enough: a second grid gains on narrow clusters what it loses on real tables.
+    if single or d <= 2:
+        return (_grid(quotes, share),)
+    coarse = _grid(quotes, share * _COARSE_SHARE)
+    finer = replace(coarse, components=min(2**d * coarse.components, _MOST_BINS))
+    return (replace(coarse, share=_COARSE_SHARE), replace(finer, share=1 - _COARSE_SHARE))
 
 
 def _grid(quotes: Quotes, share: Fraction) -> Sketch:

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.special import ndtri
 
@@ -25,6 +26,11 @@ _ROWS, _LEAST_ROWS = 5000, 20
 
 _BIN_ROWS, _LEAST_BIN_ROWS = 3000, 3
 """The same for the bins of a grid. Chosen, not tuned."""
+
+_LEAST_HALF, _LEAST_BIN = 1.5, 3.0
+"""Minimum count of a half of a bin, and of a bin without such a half, in deviations of their noise. Chosen on drawn and
+real rows: with less, noise takes centres; with more, wide clusters are lost.
+"""
 
 _RESTARTS, _LEAST_RESTARTS, _CLUSTERS_A_RESTART, _STEPS = 12, 3, 400, 60
 """Number of starts of k-means, its minimum for many clusters, clusters over all starts, and Lloyd steps of each.
@@ -84,23 +90,74 @@ def grid(bins: int, extent: FloatArray) -> FloatArray:
     return np.stack(np.meshgrid(*(len(extent) * [steps]), indexing="ij"), axis=-1).reshape(-1, len(extent)) * extent
 
 
-def from_grid(counts: FloatArray, std: float, bins: int, extent: FloatArray) -> PseudoRows:
-    """Return rows drawn uniformly from the bins of `grid` that hold more than noise: (bins^d,) noisy counts.
+def visible(counts: FloatArray, std: float, d: int) -> NDArray[np.bool_]:
+    """Return which bins of `grid` hold more than noise, at least one: (bins^d,) noisy counts.
 
     A bin is kept if its count, or the mean of the 3^d about it, exceeds what noise reaches in a few bins of all.
     """
-    d = len(extent)
     alone, around = (-ndtri(min(p / len(counts), 0.5)) for p in (1.0, 5.0))
+    bins = round(len(counts) ** (1.0 / d))
     smooth = ndimage.uniform_filter(counts.reshape(d * (bins,)), 3, mode="constant").ravel()
     kept = (counts > alone * std) | ((counts > 0.0) & (smooth > around * std / 3.0 ** (d / 2.0)))
-    if not np.any(kept & (counts > 0.0)):
-        kept = counts == counts.max()
-    each = max(_LEAST_BIN_ROWS, math.ceil(_BIN_ROWS / np.count_nonzero(kept)))
-    middles = np.repeat(grid(bins, extent)[kept], each, axis=0)
-    uniform = 2.0 * public_generator(_SEED).random(middles.shape) - 1.0
-    return PseudoRows(
-        inside_ball(middles + uniform * extent / bins), np.repeat(np.maximum(counts[kept], 1e-9) / each, each)
-    )
+    return np.asarray(kept if np.any(kept & (counts > 0.0)) else counts == counts.max())
+
+
+def from_grid(counts: FloatArray, std: float, bins: int, extent: FloatArray) -> PseudoRows:
+    """Return rows drawn uniformly from the bins of `grid` that hold more than noise: (bins^d,) noisy counts."""
+    kept = visible(counts, std, len(extent))
+    return _uniform(grid(bins, extent)[kept], extent / bins, counts[kept])
+
+
+def halves(middles: FloatArray, half: FloatArray) -> FloatArray:
+    """Return the middles of the 2^d halves of each bin, (m 2^d, d); `half` are half-widths of the bins, (d,)."""
+    return np.asarray((middles[:, None] + grid(2, half)).reshape(-1, len(half)))
+
+
+def from_halves(
+    counts: FloatArray, std: float, finer: FloatArray, finer_std: float, middles: FloatArray, half: FloatArray
+) -> PseudoRows:
+    """Return rows drawn from the halves of bins that hold more than noise.
+
+    Those of a bin share what both releases say of it; a bin of which no half is clear keeps its rows if it is.
+
+    Args:
+        counts: noisy counts of the bins, (m,).
+        std: their noise.
+        finer: noisy counts of their `halves`, (m 2^d,).
+        finer_std: their noise.
+        middles: middles of the halves, (m 2^d, d).
+        half: half-widths of the halves, (d,).
+    """
+    parts = finer.reshape(len(counts), -1)
+    each = parts.shape[1]
+    of_parts, of_bins = each * finer_std**2, std**2
+    totals = (parts.sum(axis=1) * of_bins + counts * of_parts) / (of_bins + of_parts)
+    shared = _onto_simplex(parts, np.maximum(totals, 0.0))
+    found = np.where(shared > _LEAST_HALF * finer_std, shared, 0.0)
+    clear = totals > _LEAST_BIN * math.sqrt(of_bins * of_parts / (of_bins + of_parts))
+    unclear = clear & ~np.any(found > 0.0, axis=1)
+    found[unclear] = (totals[unclear] / each)[:, None]
+    if not np.any(found > 0.0):
+        found[int(np.argmax(totals))] = 1.0
+    kept = found.ravel() > 0.0
+    return _uniform(middles[kept], half, found.ravel()[kept])
+
+
+def _onto_simplex(parts: FloatArray, totals: FloatArray) -> FloatArray:
+    """Return the non-negative numbers closest to each row of `parts` (m, p) that add up to `totals` (m,)."""
+    falling = -np.sort(-parts, axis=1)
+    over = (np.cumsum(falling, axis=1) - totals[:, None]) / np.arange(1, parts.shape[1] + 1)
+    # The first is always there: a number is never below itself less a total of at least 0.
+    last = np.maximum(np.count_nonzero(falling > over, axis=1), 1) - 1
+    return np.asarray(np.maximum(parts - over[np.arange(len(parts)), last][:, None], 0.0))
+
+
+def _uniform(middles: FloatArray, half: FloatArray, counts: FloatArray) -> PseudoRows:
+    """Return rows drawn uniformly from bins of half-widths `half` (d,), which stand for `counts` (m,) records."""
+    each = max(_LEAST_BIN_ROWS, math.ceil(_BIN_ROWS / len(middles)))
+    rows = np.repeat(middles, each, axis=0)
+    uniform = 2.0 * public_generator(_SEED).random(rows.shape) - 1.0
+    return PseudoRows(inside_ball(rows + uniform * half), np.repeat(np.maximum(counts, 1e-9) / each, each))
 
 
 def cluster(pseudo: PseudoRows, k: int, given: FloatArray | None = None) -> Clustering:
