@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: help env demo kernels test properties coverage slow torch devices fuzz fuzz-planners docs man lint format proto bench vulnerabilities sbom clean
+.PHONY: help env demo kernels test coverage slow properties torch devices fuzz fuzz-planners docs man lint format proto bench vulnerabilities sbom clean
 
 help: ## list these commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-16s %s\n' "$$name" "$$text"; done

@@ -1,4 +1,4 @@
-"""FitMRF on numbers in finer bins, with their order and without: `python bench/bins.py [--tables magic] [--bins 8]`.
+"""FitMRF on numbers in finer bins, with their order and without: `python bench/bins.py [--tables magic] [--bins 16]`.
 
 Tables are those of `_real.py`, each column in 8, 16, 32 and 64 equal bins of its public range; FitMRF learns from 80 %
 of the rows at (epsilon, 1e-6), adding or removing a row. "no order" is the same fit of the same states as categories.
@@ -95,7 +95,7 @@ def main() -> None:
     """Measure what was asked for."""
     parser = options_of(__doc__, ())
     parser.add_argument("--tables", nargs="*", help=f"left out: {', '.join(TABLES)}")
-    parser.add_argument("--bins", type=int, nargs="*", default=(8, 16, 32, 64))
+    parser.add_argument("--bins", type=int, nargs="*", default=(16, 32, 64))
     parser.add_argument("--graphs", nargs="*", default=("tree",))
     parser.add_argument("--epsilons", type=float, nargs="*", default=(0.1, 1.0, 3.0))
     parser.add_argument("--seeds", type=int, default=3)

@@ -8,11 +8,11 @@ log-likelihood of the other rows; and, where the table has a target, the area un
 for classifiers that are trained on as many synthetic rows.
 
 "AIM's loop" is the mechanism of McKenna, Mullins, Sheldon and Miklau 2022 with this product's estimator in place of
-theirs, noise in floating point: a reference, not a part of the product. Columns of numbers are declared in bins, whose
-order it knows as FitMRF does; "FitMRF, without order" has them as categories. Others run by their own code in an
-environment of their own: `--smartnoise` names the interpreter of one with smartnoise-synth, `--pgm` of one with mbi and
-`--mechanisms` the folder of that name in github.com/ryan112358/private-pgm. Their errors are those of synthetic rows.
-A method that is not here is named and left out. `--limit` ends a fit of others after so many seconds.
+theirs, noise in floating point: a reference, not a part of the product. Columns of numbers are declared in bins,
+which it knows as FitMRF does. Others run by their own code in an environment of their own: `--smartnoise` names the
+interpreter of one with smartnoise-synth, `--pgm` of one with mbi and `--mechanisms` the folder of that name in
+github.com/ryan112358/private-pgm. Their errors are those of synthetic rows. A method that is not here is named and
+left out. `--limit` ends a fit of others after so many seconds.
 
 Each cell runs in a separate process and is kept in bench/results/fields: an interrupted run resumes.
 """
@@ -182,7 +182,6 @@ def by_others(task: Task) -> tuple[Rows, Json]:
 
 OURS: dict[str, Callable[[Task], Any]] = {
     "FitMRF": lambda task: by_field("auto", codes_of(task.train, task.sizes), task.epsilon, task.binned),
-    "FitMRF, without order": lambda task: by_field("auto", codes_of(task.train, task.sizes), task.epsilon),
     "FitMRF, tree": lambda task: by_field("tree", codes_of(task.train, task.sizes), task.epsilon, task.binned),
     "FitMRF, independent": lambda task: by_field(
         "independent", codes_of(task.train, task.sizes), task.epsilon, task.binned

@@ -36,6 +36,13 @@ pairs of seven real tables are within 2 % up to 1, the log-likelihoods within 0.
 than 0.3 on six of them, and 0.05 worse on the smallest, marketing, where noise rules; 3 is another 0.11 worse.
 """
 
+FEW_BINS = 10
+"""Largest number of bins that are estimated as categories, as if they had no order.
+
+Where the server chooses pairs, order gains nothing there and costs up to 0.05 nats a row (Adult, crashes and stones:
+docs/fit-mrf.md). 16 bins gain.
+"""
+
 _HELD = 0.5
 """Noise of the estimate of an ordered column, in that of its table, so that the model keeps it.
 
@@ -122,8 +129,8 @@ def estimate(
             whose maximum may not exist without it.
         inference: "exact" on a junction tree, "loopy", or "auto": exact where `check_exact` allows it. A graph without
             cycles always has exact inference, which is then no more work than one loopy sweep.
-        ordered: number of ordered bins, the first states, of each variable that has any, for "cgm": neighbouring bins
-            borrow from each other. A state more is that of null.
+        ordered: number of ordered bins, the first states, of each variable that has any, for "cgm": neighbours of
+            more than `FEW_BINS` borrow from each other. A state more is that of null.
 
     Returns:
         A model with finite potentials for any counts, found in bounded time (see `evaluations`).
@@ -447,8 +454,8 @@ def _with_order(
 
 
 def _ordered_axes(table: NoisyTable, ordered: Mapping[int, int]) -> dict[int, int]:
-    """Return the number of ordered bins by axis, of those that have any order to use: two have none."""
-    return {axis: ordered[v] for axis, v in enumerate(table.variables) if ordered.get(v, 0) > 2}
+    """Return the number of ordered bins by axis, of those that gain by their order."""
+    return {axis: ordered[v] for axis, v in enumerate(table.variables) if ordered.get(v, 0) > FEW_BINS}
 
 
 def _denoised(tables: Sequence[NoisyTable], rows: float) -> list[FloatArray]:
