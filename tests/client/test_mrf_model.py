@@ -170,7 +170,7 @@ def test_samples_are_tables_with_the_original_categories(output: Any) -> None:
 @pytest.mark.parametrize("output", ["pandas", "polars", "arrow", "dict"])
 @pytest.mark.parametrize("bins", ["values", "labels"])
 def test_samples_have_nulls_where_the_state_is_null(output: Any, bins: Any) -> None:
-    """As a missing value of each library, as often as the model says; the model reads them as its state of null."""
+    """Each library has its own missing value, as often as the model says; the model reads them as its state of null."""
     shares = np.array([0.3, 0.2, 0.5])
     gap = Variable("gap", ("[0, 1)", "[1, 2]", "null"), (0.0, 1.0, 2.0))
     model = MarkovRandomField((gap,), (("gap",),), (np.log(shares),), (shares,), 0.0)

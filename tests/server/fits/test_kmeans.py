@@ -405,7 +405,7 @@ def test_halves_of_bins_share_what_both_releases_say() -> None:
 
 
 def test_a_second_grid_finds_clusters_narrower_than_bins() -> None:
-    """Without noise, but with bins as wide as at epsilon 1/4: one grid is a quarter above it in the easier table."""
+    """Rows without noise, bins as wide as at epsilon 1/4: one grid is a quarter above it in the easier table."""
     generator = np.random.default_rng(7)  # noqa: TID251 - rows of a test
     means = np.array(np.meshgrid(*3 * [[1.5, 5.0, 8.5]])).reshape(3, -1).T[::2]
     k = len(means)

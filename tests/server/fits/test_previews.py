@@ -73,7 +73,7 @@ def test_the_distance_of_a_table_is_that_of_drawn_noise(epsilon: float | None) -
 
 
 def test_each_table_has_an_error() -> None:
-    """By its columns, less than what noise alone does; of the cliques, or of every pair that may be chosen."""
+    """Errors have names of columns, and are less than noise alone: of cliques, or of every pair that may be chosen."""
     three = replace(TABLE, categorical=(*TABLE.categorical, CodedColumn("age", ("young", "old"))))
     for graph in ({"tree": fit_pb2.SelectTree()}, {"auto": fit_pb2.ChooseCliques()}):
         asked = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(rho=0.01), **graph)
@@ -97,7 +97,7 @@ def test_chains_and_private_numbers_of_rows_have_no_errors_of_tables() -> None:
 
 
 def test_an_earlier_table_has_the_error_of_its_noise() -> None:
-    """Of its own cells and of their sums; nothing new is released, so that there is no worst new table."""
+    """Errors are of its own cells and of their sums; nothing new is released, so there is no worst new table."""
     made = mrf.plan(field(), TABLE, nothing)
     told = errors_of(made)
     model = mrf.run(replace(made, of_entry=1), session(made, np.zeros((2000, 2))))
@@ -131,7 +131,7 @@ def test_errors_of_tables_come_true(graph: dict[str, Any]) -> None:
 
 
 def test_memory_grows_with_tables_and_candidates() -> None:
-    """From public sizes alone, without a number of rows, too; a small fit takes what Python and its libraries take."""
+    """Public sizes suffice, without a number of rows, too; a small fit takes what Python and its libraries take."""
 
     def wide(states: int, **graph: Any) -> int:
         names = tuple(f"{i}" for i in range(states))
