@@ -50,12 +50,19 @@ def test_the_planted_number_is_chosen_and_its_mixture_returned() -> None:
 
 
 def test_one_group_is_one_component() -> None:
-    """The largest number is not what is chosen where there is nothing to tell apart."""
-    assert array(fit(groups(MEANS[:1])).means).shape == (1, 2)
+    """The largest number is not what is chosen where there is nothing to tell apart.
+
+    The least margin of 336 fits was 3.0 of 20 in the median: perhaps one in a thousand is wrong, three of five never.
+    """
+    X = groups(MEANS[:1])
+    assert np.median([len(array(fit(X).means)) for _ in range(5)]) == 1
 
 
 def test_parameters_that_cost_nothing_would_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: without its price a component more explains noise, and more than one is chosen for one group."""
+    """Planted: without its price a component more explains the sample, and more than one is chosen for one group.
+
+    No noise is drawn: with it, 12 of 537 fits would have chosen one.
+    """
     usual = _choice._Problem.fitted
 
     def free(self: _choice._Problem, candidate: Any) -> Any:
@@ -63,7 +70,7 @@ def test_parameters_that_cost_nothing_would_be_chosen(monkeypatch: pytest.Monkey
         return _choice._Fitted(candidate, found.residual, float(found.residual @ found.residual))
 
     monkeypatch.setattr(_choice._Problem, "fitted", free)
-    assert len(array(fit(groups(MEANS[:1])).means)) > 1
+    assert len(array(fit(groups(MEANS[:1]), NoNoise()).means)) > 1
 
 
 def test_a_round_on_two_equal_components_is_finite() -> None:
