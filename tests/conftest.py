@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Before anything imports numpy: tests share CPUs, and small matrices take two to three times the processor time where
-# several threads multiply them and wait for each other.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import bursar_server  # noqa: F401  before any test imports grpc, so that servers in this process speak TLS 1.3 only
+from bursar_server.jobs import hardening
 from tests.browser.driver import Browser, started
+
+# Before anything imports numpy: tests share CPUs, as fits of a server do.
+hardening.one_thread_for_matrices()
 
 HERE = Path(__file__).parent
 
