@@ -51,7 +51,7 @@ def _bins(x, edges, start, size, low):  # type: ignore[no-untyped-def]
 
 @njit(**_options)
 def states(block, places, sizes, starts, nulls, edges, out):  # type: ignore[no-untyped-def]
-    """Set out[i, r] (c, CHUNK) to the state of row r in column i of c: 0 to sizes[i] - 1.
+    """Set out[i, r] (c, CHUNK) to the state of row r in column i of c: 0 to sizes[i] - 1, or null.
 
     Column i is block[places[i]]; its inner edges are those of `edges` from starts[i] on, and nulls[i] is the state of
     NaN; or it is categorical if starts[i] is negative.
