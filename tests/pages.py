@@ -36,7 +36,6 @@ WITH_CODE = (
     "docs/epsilon.md",
     "docs/choosing-bounds.md",
     "docs/choosing-budget.md",
-    "docs/comparison.md",
     "docs/fit-dpem.md",
     "docs/howto-transforms.md",
     "docs/fit-sketch-kmeans.md",
