@@ -129,7 +129,7 @@ REFUSED: dict[str, tuple[fit_pb2.FitDPEMRequest, str, str]] = {
     "asks for a billion steps": (_request(iterations=10**9), "INVALID_ARGUMENT", "iterations"),
     "asks for a column that is not there": (_request(columns=["x", "salary"]), "INVALID_ARGUMENT", "columns"),
     "asks for a column 10,000 times": (_request(columns=["x"] * 10_000), "INVALID_ARGUMENT", "columns"),
-    "asks for a table that is not there": (_request(dataset="payroll"), "NOT_FOUND", "UNKNOWN_DATASET"),
+    "asks for a table that does not exist": (_request(dataset="payroll"), "NOT_FOUND", "UNKNOWN_DATASET"),
     "sends a request_id with a line break": (_request(request_id="a\nb"), "INVALID_ARGUMENT", "request_id"),
     "starts from a release of someone else": (
         _request(released=fit_pb2.StartReleased(entry=1)),
