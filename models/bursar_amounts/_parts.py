@@ -16,7 +16,9 @@ _LEAST_PERCENT = 0.001
 _LARGEST = 10**100
 """Amounts from here on are shown as infinite: far above every budget, and their products are still floats."""
 _SLACK = 1e-9
-"""Relative excess of a cost that is not shown: the ledger rounds a tenth of a budget up by some units of 1e-12."""
+"""Relative excess of a cost or an epsilon that is not shown: the ledger rounds a tenth of a budget up by some units of
+1e-12, and what was asked for as epsilon 1 costs up to 1 + 1e-11.
+"""
 _FLOAT = 1e-14
 """Relative error of a share that came as a float: 0.29 is shown as 29%, not as 28.9%; less than a unit."""
 
@@ -101,7 +103,7 @@ def amount_text(epsilon: float, share: float | Fraction, *, is_left: bool = Fals
 
 def epsilon_text(epsilon: float) -> str:
     """Return an epsilon in three digits, rounded up."""
-    return _text(_rounded(epsilon)) if math.isfinite(epsilon) else "infinite"
+    return _text(_rounded(epsilon * (1 - _SLACK))) if math.isfinite(epsilon) else "infinite"
 
 
 def percent_text(share: float | Fraction | None, *, is_left: bool = False) -> str:

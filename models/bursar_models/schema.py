@@ -20,7 +20,8 @@ class NumericColumn:
         upper: upper bound to which values are clipped, in the column's own units.
         bin_edges: edges of the public bins that are the states of its values in a Markov random field, ascending, one
             more than bins; empty if the owner declared none.
-        nullable: True if rows may have no value here; only fits that support it can use such a column.
+        nullable: True if rows may have no value here. In fits of this column that have no rule for them, such rows
+            count for nothing.
         transform: what mixtures and clusters fit in place of the column unless a request says otherwise.
     """
 

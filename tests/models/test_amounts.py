@@ -71,7 +71,8 @@ def test_an_epsilon_is_never_shown_too_small() -> None:
         units = cost_units([PureEvent(Fraction(epsilon), times)], budget.order)
         part = Part(units, budget.cap_cost_units, budget.order, Fraction(budget.delta))
         exact = _exact_epsilon(epsilon, times, budget.delta)
-        assert float(epsilon_text(part.epsilon)) >= part.epsilon >= exact * (1 - 1e-9)
+        assert part.epsilon >= exact * (1 - 1e-9)
+        assert float(epsilon_text(part.epsilon)) >= part.epsilon * (1 - 1e-9)
         wrong += epsilon_of(part.rho, budget.delta) < exact * (1 - 1e-9)
     assert wrong > 10
 
@@ -88,8 +89,19 @@ def test_a_whole_budget_is_its_epsilon(epsilon: float, delta: float) -> None:
 
 @given(st.floats(1e-9, 1e7))
 def test_epsilons_are_rounded_up(epsilon: float) -> None:
-    """They have three digits."""
-    assert epsilon <= float(epsilon_text(epsilon)) <= epsilon * 1.0101
+    """They have three digits; a billionth more than those is not shown."""
+    assert epsilon * (1 - 1e-9) <= float(epsilon_text(epsilon)) <= epsilon * 1.0101
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-6])
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 0.5, 1.0, 2.0, 5.0])
+def test_what_was_asked_for_is_shown_as_asked(epsilon: float, delta: float) -> None:
+    """A price is rounded up to units, and is no "epsilon 1.01" for it."""
+    budget = Budget(10.0, delta)
+    units = math.ceil(rho_of(epsilon, delta) * budget.order * COST_UNIT) + 1
+    price = Part(units, budget.cap_cost_units, budget.order, Fraction(delta))
+    assert price.epsilon > epsilon
+    assert epsilon_text(price.epsilon) == f"{epsilon:g}"
 
 
 @given(st.floats(1e-9, 1.0))

@@ -96,7 +96,7 @@ class GradientEM(Request, Generic[LatentT]):
         columns: numeric columns of a mixture in the order that the model has them; None for all that are never null.
         target: numeric column that a regression explains.
         features: numeric columns that explain the target, in the order that the model has them; None for all but the
-            target. Only "missing_covariates" takes nullable ones.
+            target, in other models than "missing_covariates" without those that may be null.
         n_components: k, number of components of a Gaussian mixture or a mixture of regressions; None is 2.
         symmetric: two regressions b and -b of equal weight without intercept, as in Wang et al. 2020.
         fit_intercept: False for mixtures of regressions through the origin of the data's own units.

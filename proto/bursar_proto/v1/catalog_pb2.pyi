@@ -65,7 +65,7 @@ class NumericColumn(_message.Message):
     lower: _builtins.float
     upper: _builtins.float
     nullable: _builtins.bool
-    """Rows may have no value here. Only fits that say so can use the column."""
+    """Rows may have no value here. Such a row counts for nothing in fits of this column that have no rule for it."""
     transform: _types_pb2.Transform.ValueType
     """What mixtures and clusters fit in place of the column unless a request says otherwise."""
     @_builtins.property

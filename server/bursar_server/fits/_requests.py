@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -91,22 +91,21 @@ def columns_of(
     table: PublicTable,
     violations: Violations,
     *,
-    nullable: bool = False,
     most: int = MAX_COLUMNS,
 ) -> tuple[BoundedColumn, ...]:
-    """Return the numeric columns of these names, in their order; all that the fit can use if there are no names.
+    """Return the numeric columns of these names, in their order; all that are never null if there are no names.
 
     Args:
         columns: names in the request.
         table: public facts of the dataset.
         violations: list to which faults are added.
-        nullable: True if the fit has a rule for rows without a value; otherwise columns that may be null are refused.
         most: maximum number of columns.
     """
     known = {column.name: column for column in table.numeric}
-    names = list(columns) or [column.name for column in table.numeric if nullable or not column.nullable]
+    names = list(columns) or [column.name for column in table.numeric if not column.nullable]
     if not 1 <= len(names) <= most:
-        violations.append(("columns", f"expected 1 to {most} numeric columns, got {len(names)}"))
+        named = "" if columns else " that are never null; name those to use"
+        violations.append(("columns", f"expected 1 to {most} numeric columns, got {len(names)}{named}"))
         return ()
     if len(set(names)) != len(names):
         violations.append(("columns", "expected each column once"))
@@ -118,21 +117,16 @@ def columns_of(
                     f"no numeric column of dataset {table.name!r} has this name; it has {', '.join(known)}",
                 )
             )
-        elif not nullable:
-            check_never_null(f"columns[{index}]", known[name], violations)
     return tuple(known[name] for name in names if name in known)
 
 
-def check_never_null(field: str, column: BoundedColumn, violations: Violations) -> None:
-    """Check that every present row has a value in this column."""
-    if column.nullable:
-        violations.append(
-            (
-                field,
-                f"{column.name!r} may be null, and this fit has no rule for rows without a value; leave it out, or ask "
-                "the owner for a dataset where rows without it are left out",
-            )
-        )
+def left_out(columns: Iterable[BoundedColumn]) -> tuple[str, ...]:
+    """Return a warning about rows without a value in one of the columns, which kernels take for null rows, if any."""
+    names = [column.name for column in columns if column.nullable]
+    if not names:
+        return ()
+    some = ", ".join(names)
+    return (f"rows without a value in {some} count for nothing; what is expected supposes that there are none",)
 
 
 def check_enum(field: str, enum: Enumeration, value: int, violations: Violations) -> None:

@@ -103,16 +103,22 @@ def test_wrong_requests_are_refused_with_the_field(fields: dict[str, Any], field
     assert any(where == field and text in words for where, words in caught.value.violations)
 
 
-def test_null_columns_are_for_missing_covariates_only() -> None:
-    """Named in another model they are refused, left out they are not chosen; a target is never null."""
-    for fields in ({"columns": ["x0", "x2"]}, {**LINE, "columns": ["x0"]}):
-        with pytest.raises(InvalidFieldsError, match="may be null"):
-            plan(HOLED, **fields)
+def test_rows_count_without_a_value_in_features_of_missing_covariates_only() -> None:
+    """Where a column is not named, those that may be null are taken by that model alone; a target has to be there."""
     assert plan(HOLED).columns == ("x2", "y")
     assert plan(HOLED, **LINE).columns == ("x2", "y")
     assert plan(HOLED, model=MISSING, target="y").columns == ("x0", "x1", "x2", "y")
-    with pytest.raises(InvalidFieldsError, match="may be null"):
-        plan(HOLED, model=MISSING, target="x0", columns=["x2"])
+    for fields, counted in (
+        ({"columns": ["x0", "x2"]}, [False, False]),
+        ({**LINE, "columns": ["x0"]}, [False, False]),
+        ({"model": MISSING, "target": "y"}, [True, True, False, False]),
+        ({"model": MISSING, "target": "x0", "columns": ["x1", "x2"]}, [True, False, False]),
+    ):
+        made = plan(HOLED, **fields)
+        assert made.settings.model.frame.nullable.tolist() == counted
+        named = [name for name, may_miss in zip(made.columns, counted, strict=True) if name < "x2" and not may_miss]
+        said = [warning for warning in made.warnings if "count for nothing" in warning]
+        assert [f"without a value in {', '.join(named)} count" in warning for warning in said] == [True] * bool(named)
 
 
 def test_limits_on_columns() -> None:

@@ -1,24 +1,20 @@
-"""Fits that have no rule for missing values refuse columns that may have some, before any debit."""
+"""Rows without a value in a column that a fit needs are null rows to it, whatever else they have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import (
-    BoundedColumn,
-    CodedColumn,
-    InvalidFieldsError,
-    Plan,
-    PublicTable,
-    dpem,
-    mrf,
-    sketch,
-)
+from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable, mrf
 from bursar_server.fits._requests import Violations, columns_of
+from bursar_server.vault import ArrayRows
+from tests.conformance.checks import Case, Silent, plain_rows, run
+from tests.conformance.requests import TABLE as ALL
+from tests.conformance.requests import VARIANTS, fit_of, method_of
 from tests.server.fits.running import nothing_released
 
 EDGES = (0.0, 0.5, 1.0)
@@ -31,36 +27,61 @@ TABLE = PublicTable(
     (CodedColumn("c", ("a", "b")),),
 )
 SPEND = types_pb2.Spend(rho=1.0)
+LEAVING_OUT = [name for name, request in VARIANTS.items() if method_of(request) != "FitMRF"]
+"""Variants without a rule of their own for the last of their columns."""
+
+Told = tuple[bytes, list[tuple[int, int]]]
 
 
-def mixture(columns: list[str]) -> Plan:
-    """A plan of FitDPEM."""
-    asked = fit_pb2.FitDPEMRequest(request_id="r", n_components=2, spend=SPEND, columns=columns)
-    return dpem.plan(asked, TABLE, nothing_released)
+def _case(name: str, nullable: bool) -> Case:
+    """A variant on a table of 61 rows of which every column may be null, or those that need it."""
+    numeric = tuple(replace(column, nullable=nullable or column.nullable) for column in ALL.numeric)
+    return Case(name, fit_of(name), VARIANTS[name], replace(ALL, numeric=numeric, rows=61))
 
 
-def sketched(columns: list[str]) -> Plan:
-    """A plan of FitSketchKMeans."""
-    asked = fit_pb2.FitSketchKMeansRequest(
-        request_id="r", n_clusters=2, spend=SPEND, columns=columns, new_sketch=fit_pb2.NewSketch()
+def holed(name: str) -> tuple[Told, Told]:
+    """Return what is told of rows without a value in their last column, and of null rows in their place."""
+    with_holes, without = _case(name, nullable=True), _case(name, nullable=False)
+    full = plain_rows(without)
+    lacking = np.arange(full.columns.shape[1]) % 3 == 0
+    last = np.where(lacking, np.nan, full.columns[-1])
+    return (
+        run(with_holes, ArrayRows(np.vstack([full.columns[:-1], last])), Silent()).told,
+        run(without, ArrayRows(full.columns, ~lacking), Silent()).told,
     )
-    return sketch.plan(asked, TABLE, lambda entry: None)
 
 
-PLANS: list[tuple[Callable[[list[str]], Plan], tuple[str, ...]]] = [
-    (mixture, ("x",)),
-    (sketched, ("x",)),
-]
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.slow if "by steps" in one else ()) for one in LEAVING_OUT]
+)
+def test_a_row_without_a_value_is_a_null_row(name: str) -> None:
+    """The same model, to the bit, as if the row were not there; also of the row's other columns nothing counts."""
+    found, expected = holed(name)
+    assert found == expected
 
 
-@pytest.mark.parametrize(("plan", "usual"), PLANS, ids=lambda value: getattr(value, "__name__", None))
-def test_a_column_that_may_be_null_is_refused(plan: Callable[[list[str]], Plan], usual: tuple[str, ...]) -> None:
-    """The refusal names its place in the request, once; without names a fit takes the usable columns."""
-    with pytest.raises(InvalidFieldsError, match="'gap' may be null, and this fit has no rule") as caught:
-        plan(["x", "gap"])
-    assert [name for name, _ in caught.value.violations] == ["columns[1]"]
-    assert set(plan([]).columns) >= set(usual)
-    assert "gap" not in plan([]).columns
+def test_rows_count_otherwise() -> None:
+    """Else the comparison above would hold of a fit that looks at nothing."""
+    whole = _case("mixture", nullable=True)
+    assert run(whole, plain_rows(whole), Silent()).told != holed("mixture")[0]
+
+
+def test_columns_that_may_be_null_are_taken_if_they_are_named() -> None:
+    """Without names a fit has those that are never null, and says how to have others where there are none."""
+    violations: Violations = []
+    assert [column.name for column in columns_of([], TABLE, violations)] == ["x"]
+    assert [column.name for column in columns_of(["gap", "x"], TABLE, violations)] == ["gap", "x"]
+    assert violations == []
+    columns_of([], replace(TABLE, numeric=TABLE.numeric[1:]), violations)
+    assert violations == [("columns", "expected 1 to 64 numeric columns, got 0 that are never null; name those to use")]
+
+
+@pytest.mark.parametrize("name", ["mixture", "k-means", "components", "dense sketch", "separated", "regression"])
+def test_the_preview_says_that_they_count_for_nothing(name: str) -> None:
+    """It knows the schema alone, so it cannot say how many there are."""
+    text = "rows without a value in x, y count for nothing; what is expected supposes that there are none"
+    assert text in _case(name, nullable=True).plan.warnings
+    assert not any("without a value" in warning for warning in _case(name, nullable=False).plan.warnings)
 
 
 def test_a_field_has_a_state_for_it() -> None:
@@ -70,11 +91,3 @@ def test_a_field_has_a_state_for_it() -> None:
     assert [one.name for one in variables] == ["c", "x", "gap"]
     assert variables[2].states == ("[0, 0.5)", "[0.5, 1]", "null")
     assert (variables[1].nullable, variables[2].nullable, variables[2].bins) == (False, True, 2)
-
-
-def test_a_fit_with_a_rule_gets_them() -> None:
-    """Named or not."""
-    violations: Violations = []
-    for names in ([], ["x", "gap"]):
-        assert [column.name for column in columns_of(names, TABLE, violations, nullable=True)] == ["x", "gap"]
-    assert violations == []

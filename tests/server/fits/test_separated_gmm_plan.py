@@ -66,13 +66,6 @@ def test_what_is_wrong_is_named(field: str, fields: dict[str, Any]) -> None:
     assert field in [name for name, _ in caught.value.violations]
 
 
-def test_columns_that_may_be_null_are_refused() -> None:
-    """There is no rule for rows without a value."""
-    public = PublicTable("people", (BoundedColumn("x0", 0.0, 1.0, nullable=True),), Adjacency.REPLACE_ONE, 1, 9)
-    with pytest.raises(InvalidFieldsError, match="may be null"):
-        plan(public, columns=["x0"], sigma_min=0.01, sigma_max=0.1)
-
-
 def test_columns_are_limited() -> None:
     """A hundred and twenty-eight columns, not one more."""
     assert len(plan(table(128)).columns) == _plan.MAX_COLUMNS

@@ -9,7 +9,7 @@ import numpy as np
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, stop_if
+from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, left_out, stop_if
 from bursar_server.fits._seam import (
     JSON,
     BoundedColumn,
@@ -81,7 +81,8 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
     """
     violations: Violations = []
     amount = amount_of(request.spend, violations)
-    own = model_columns(columns_of(request.columns, table, violations), request.transforms, violations)
+    named = columns_of(request.columns, table, violations)
+    own = model_columns(named, request.transforms, violations)
     columns = own.columns
     k, T = _sizes(request, violations)
     kmeans, moments, recentred = _model(request, violations)
@@ -134,7 +135,7 @@ def plan(request: fit_pb2.FitDPEMRequest, table: PublicTable, released: Released
         noise=tuple(_noise_summary(steps, d)),
         expected=by_column("mean_error", names, _expected_mean_error(steps, settings, table.rows), own.unit),
         sum_units=tuple(map(float, frame.scale)),
-        warnings=warnings,
+        warnings=(*warnings, *left_out(named)),
         parameters={**_parameters(settings, request, names), **own.parameters},
         transforms=own.transforms,
         settings=settings,

@@ -17,9 +17,9 @@ from bursar_server.fits._requests import (
     Violations,
     amount_of,
     check_enum,
-    check_never_null,
     checked_array,
     columns_of,
+    left_out,
     stop_if,
 )
 from bursar_server.fits._seam import (
@@ -147,7 +147,10 @@ def plan(request: fit_pb2.FitGradientEMRequest, table: PublicTable, released: Re
         noise=_noise_summary(settings, len(columns)),
         expected=_expected(request, settings, columns, table.rows),
         sum_units=() if request.model in _REGRESSIONS else tuple(map(float, frame.unit)),
-        warnings=_warnings(settings, table.rows),
+        warnings=(
+            *_warnings(settings, table.rows),
+            *left_out(column for column in columns if not _may_miss(request, column)),
+        ),
         parameters=_parameters(request, columns, settings),
         settings=settings,
         model=request.model,
@@ -310,11 +313,8 @@ def _columns(
         if not 1 <= len(names) <= MAX_COLUMNS:
             violations.append(("columns", f"expected 1 to {MAX_COLUMNS} features beside the target, got {len(names)}"))
             return ()
-    columns = columns_of(names, table, violations, nullable=may_be_null)
-    if not target:
-        return columns
-    check_never_null("target", known[target], violations)
-    return (*columns, known[target])
+    columns = columns_of(names, table, violations)
+    return (*columns, known[target]) if target else columns
 
 
 def _frame(
@@ -330,8 +330,13 @@ def _frame(
     unit = np.full_like(width, width.max()) if common else width
     if not np.all((unit > 1e-140) & (unit < 1e140)):  # variances are squares of it
         violations.append(("columns", "the bounds leave the range of double numbers; narrow them"))
-    nullable = np.array([column.nullable for column in columns], dtype=np.bool_)
-    return GradientFrame(lower / 2.0 + upper / 2.0, unit, width / unit, nullable)
+    may_miss = np.array([column.nullable and _may_miss(request, column) for column in columns], dtype=np.bool_)
+    return GradientFrame(lower / 2.0 + upper / 2.0, unit, width / unit, may_miss)
+
+
+def _may_miss(request: fit_pb2.FitGradientEMRequest, column: BoundedColumn) -> bool:
+    """Return whether a row counts without a value in this column."""
+    return request.model == fit_pb2.LATENT_MODEL_MISSING_COVARIATES and column.name != request.target
 
 
 def _model(request: fit_pb2.FitGradientEMRequest, frame: GradientFrame, violations: Violations) -> Model:

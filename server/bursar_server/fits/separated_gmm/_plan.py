@@ -10,7 +10,7 @@ import numpy as np
 
 from bursar_ledger import Adjacency, ConcentratedEvent
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits._requests import LARGEST, Violations, amount_of, check_enum, columns_of, stop_if
+from bursar_server.fits._requests import LARGEST, Violations, amount_of, check_enum, columns_of, left_out, stop_if
 from bursar_server.fits._seam import (
     JSON,
     BoundedColumn,
@@ -109,7 +109,7 @@ def plan(request: fit_pb2.FitSeparatedGMMRequest, table: PublicTable, released: 
         expected=by_column("mean_error", own.names, expected_mean_error(settings, table.rows), own.unit),
         transforms=own.transforms,
         sum_units=tuple(map(float, settings.frame.scale)),
-        warnings=warnings(settings, table.rows),
+        warnings=(*warnings(settings, table.rows), *left_out(named)),
         preflight=preflight(settings, table.rows),
         settings=settings,
         per_column=request.units == fit_pb2.COLUMN_UNITS_BOUNDS,

@@ -21,7 +21,7 @@ from bursar_models import (
     predicted_snr,
 )
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, stop_if
+from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, left_out, stop_if
 from bursar_server.fits._seam import JSON, BoundedColumn, InvalidFieldsError, Plan, PublicTable, Released
 from bursar_server.fits._transforms import ModelColumns, model_columns, transforms_from
 from bursar_server.fits.sketch._choices import default_frequencies, outlook, schema_sigma
@@ -107,7 +107,8 @@ def _paid(
 ) -> SketchPlan:
     asked = request.new_sketch
     amount = amount_of(request.spend, violations)
-    own = model_columns(columns_of(request.columns, table, violations), asked.transforms, violations)
+    named = columns_of(request.columns, table, violations)
+    own = model_columns(named, asked.transforms, violations)
     _check_new(asked, violations)
     if request.foreign and asked.WhichOneof("scale") in (None, "pilot"):
         text = "foreign sketches have their scale, which a pilot would not find again; give their sigma"
@@ -142,7 +143,7 @@ def _paid(
         parameters={**_parameters(request, new, decoding), **own.parameters},
         transforms=own.transforms,
         expected=expected.accuracy,
-        warnings=expected.warnings,
+        warnings=(*expected.warnings, *left_out(named)),
         settings=SketchSettings(new, None, foreign, decoding),
     )
 
