@@ -122,7 +122,6 @@ def test_what_lies_apart_is_found_paid_and_verified(home: Home) -> None:
 def _check_refusals(stars: bursar.Dataset) -> None:
     left = stars.remaining()
     refused: list[tuple[str, dict[str, Any]]] = [
-        ("columns", {"columns": ["x", "mass"]}),
         ("columns", {"columns": ["x", "x"]}),
         ("columns", {"columns": ["colour"]}),
         ("n_components", {"n_components": 33}),
