@@ -221,6 +221,76 @@ NUMBERS = (
         5,
         held_out=True,
     ),
+    # Rodents caught in a desert: millimetres, grams.
+    NumberTable(
+        "rodents", partial(from_r, "ratdat", "complete"), {"hindfoot_length": (0, 80), "weight": (0, 300)}, 8, 6
+    ),
+    # Feelings for the two parties on a thermometer of a questionnaire.
+    NumberTable(
+        "parties",
+        partial(from_r, "stevedata", "anes_partytherms"),
+        {"therm_dem": (0, 100), "therm_gop": (0, 100), "age": (17, 100)},
+        6,
+        6,
+    ),
+    # Moments of pictures of eleven fabrics, in standardised units. The columns x0, x10 and x20 are the same.
+    NumberTable("texture", partial(from_keel, "texture", 30), same(30, -2, 2), 11, 11),
+    NumberTable("banana", partial(from_keel, "banana", 2), same(2, -4, 4), 6, 6, held_out=True),
+    NumberTable("twonorm", partial(from_keel, "twonorm", 20), same(20, -8, 8), 4, 2, held_out=True),
+    # Men in a survey of the labour force: dollars a week, years.
+    NumberTable(
+        "cps88",
+        partial(from_r, "AER", "CPS1988"),
+        {"wage": (0, 3000), "education": (0, 20), "experience": (-5, 65)},
+        6,
+        5,
+        held_out=True,
+    ),
+    # Air beside a motorway: logarithms of parts per billion and of emissions, roots of metres a second.
+    NumberTable(
+        "nox",
+        partial(from_r, "robustbase", "NOxEmissions"),
+        {"LNOx": (0, 8), "LNOxEm": (0, 10), "sqrtWS": (0, 5)},
+        6,
+        5,
+        held_out=True,
+    ),
+    # Seasons of batters: games, times at bat, runs, hits, home runs, bases on balls.
+    NumberTable(
+        "batters",
+        partial(from_r, "plyr", "baseball"),
+        {"g": (0, 165), "ab": (0, 700), "r": (0, 200), "h": (0, 270), "hr": (0, 80), "bb": (0, 240)},
+        6,
+        6,
+        held_out=True,
+    ),
+    # Workers in a census: years, the logarithm of dollars a week.
+    NumberTable(
+        "census",
+        partial(from_r, "wooldridge", "census2000"),
+        {"educ": (0, 22), "lweekinc": (0, 12), "exper": (0, 70)},
+        6,
+        5,
+        held_out=True,
+    ),
+    # People insured: visits, chronic diseases, the logarithm of dollars a year, years.
+    NumberTable(
+        "doctors",
+        partial(from_r, "Ecdat", "DoctorContacts"),
+        {"mdu": (0, 80), "ndisease": (0, 60), "linc": (0, 12), "educdec": (0, 25), "age": (0, 65)},
+        5,
+        5,
+        held_out=True,
+    ),
+    # Households: thousands of dollars a year, years, people, thousands of dollars saved.
+    NumberTable(
+        "savers",
+        partial(from_r, "wooldridge", "k401ksubs"),
+        {"inc": (0, 200), "age": (25, 65), "fsize": (1, 15), "nettfa": (-500, 1500)},
+        5,
+        5,
+        held_out=True,
+    ),
 )
 """Tables for k-means and mixtures."""
 
