@@ -221,6 +221,76 @@ NUMBERS = (
         5,
         held_out=True,
     ),
+    # Rodents caught in a desert: millimetres, grams.
+    NumberTable(
+        "rodents", partial(from_r, "ratdat", "complete"), {"hindfoot_length": (0, 80), "weight": (0, 300)}, 8, 6
+    ),
+    # Feelings for the two parties on a thermometer of a questionnaire.
+    NumberTable(
+        "parties",
+        partial(from_r, "stevedata", "anes_partytherms"),
+        {"therm_dem": (0, 100), "therm_gop": (0, 100), "age": (17, 100)},
+        6,
+        6,
+    ),
+    # Moments of pictures of eleven fabrics, in standardised units. The columns x0, x10 and x20 are the same.
+    NumberTable("texture", partial(from_keel, "texture", 30), same(30, -2, 2), 11, 11),
+    NumberTable("banana", partial(from_keel, "banana", 2), same(2, -4, 4), 6, 6, held_out=True),
+    NumberTable("twonorm", partial(from_keel, "twonorm", 20), same(20, -8, 8), 4, 2, held_out=True),
+    # Men in a survey of the labour force: dollars a week, years.
+    NumberTable(
+        "cps88",
+        partial(from_r, "AER", "CPS1988"),
+        {"wage": (0, 3000), "education": (0, 20), "experience": (-5, 65)},
+        6,
+        5,
+        held_out=True,
+    ),
+    # Air beside a motorway: logarithms of parts per billion and of emissions, roots of metres a second.
+    NumberTable(
+        "nox",
+        partial(from_r, "robustbase", "NOxEmissions"),
+        {"LNOx": (0, 8), "LNOxEm": (0, 10), "sqrtWS": (0, 5)},
+        6,
+        5,
+        held_out=True,
+    ),
+    # Seasons of batters: games, times at bat, runs, hits, home runs, bases on balls.
+    NumberTable(
+        "batters",
+        partial(from_r, "plyr", "baseball"),
+        {"g": (0, 165), "ab": (0, 700), "r": (0, 200), "h": (0, 270), "hr": (0, 80), "bb": (0, 240)},
+        6,
+        6,
+        held_out=True,
+    ),
+    # Workers in a census: years, the logarithm of dollars a week.
+    NumberTable(
+        "census",
+        partial(from_r, "wooldridge", "census2000"),
+        {"educ": (0, 22), "lweekinc": (0, 12), "exper": (0, 70)},
+        6,
+        5,
+        held_out=True,
+    ),
+    # People insured: visits, chronic diseases, the logarithm of dollars a year, years.
+    NumberTable(
+        "doctors",
+        partial(from_r, "Ecdat", "DoctorContacts"),
+        {"mdu": (0, 80), "ndisease": (0, 60), "linc": (0, 12), "educdec": (0, 25), "age": (0, 65)},
+        5,
+        5,
+        held_out=True,
+    ),
+    # Households: thousands of dollars a year, years, people, thousands of dollars saved.
+    NumberTable(
+        "savers",
+        partial(from_r, "wooldridge", "k401ksubs"),
+        {"inc": (0, 200), "age": (25, 65), "fsize": (1, 15), "nettfa": (-500, 1500)},
+        5,
+        5,
+        held_out=True,
+    ),
 )
 """Tables for k-means and mixtures."""
 
@@ -281,6 +351,11 @@ def coded(values: Any, states: States) -> Array:
 def numbered(first: int, last: int) -> tuple[str, ...]:
     """Return the codes first, first + 1, ..., last of a questionnaire."""
     return tuple(map(str, range(first, last + 1)))
+
+
+def scale(last: int) -> tuple[float, ...]:
+    """Return the bins of answers 1, 2, ..., last, whose order is known."""
+    return tuple(map(float, range(1, last + 2)))
 
 
 _YES = ("no", "yes")
@@ -404,6 +479,146 @@ CATEGORIES = (
         "mushroom",
         partial(from_keel, "mushroom", 23),
         {f"x{i}": tuple(letters) for i, letters in enumerate(_MUSHROOM.split())},
+    ),
+    # Voters of the American survey CCES in 2016: income, ideology, party, religion, views of race.
+    CategoryTable(
+        "votes",
+        partial(from_r, "stevedata", "TV16"),
+        {
+            "votetrump": ("0.0", "1.0"),
+            "age": (18.0, 25.0, 35.0, 45.0, 55.0, 65.0, 75.0, 100.0),
+            "female": numbered(0, 1),
+            "collegeed": numbered(0, 1),
+            "racef": ("Asian", "Black", "Hispanic", "Middle Eastern", "Mixed", "Native American", "Other", "White"),
+            "famincr": scale(12),
+            "ideo": scale(5),
+            "pid7na": scale(7),
+            "bornagain": ("0.0", "1.0"),
+            "religimp": scale(4),
+            "churchatd": scale(6),
+            "prayerfreq": scale(7),
+            "angryracism": scale(5),
+            "racerare": scale(5),
+        },
+        held_out=True,
+    ),
+    # Customers of a telephone company.
+    CategoryTable(
+        "churn",
+        partial(from_r, "modeldata", "wa_churn"),
+        {
+            "churn": ("No", "Yes"),
+            **dict.fromkeys(("female", "senior_citizen", "partner", "dependents"), numbered(0, 1)),
+            "tenure": (0.0, 6.0, 12.0, 24.0, 36.0, 48.0, 60.0, 73.0),
+            "multiple_lines": ("No", "No phone service", "Yes"),
+            "internet_service": ("DSL", "Fiber optic", "No"),
+            **dict.fromkeys(
+                ("online_security", "online_backup", "tech_support", "streaming_tv"),
+                ("No", "No internet service", "Yes"),
+            ),
+            "contract": ("Month-to-month", "One year", "Two year"),
+            "paperless_billing": numbered(0, 1),
+            "payment_method": (
+                "Bank transfer (automatic)",
+                "Credit card (automatic)",
+                "Electronic check",
+                "Mailed check",
+            ),
+            "monthly_charges": (0.0, 25.0, 50.0, 75.0, 100.0, 125.0),
+        },
+        held_out=True,
+    ),
+    # Pupils' answers to a survey of risks; a missing answer is an answer.
+    CategoryTable(
+        "youth",
+        partial(from_r, "openintro", "yrbss"),
+        {
+            "age": tuple(float(age) for age in range(12, 20)),
+            "gender": ("female", "male"),
+            "grade": ("9", "10", "11", "12", "other"),
+            "hispanic": ("hispanic", "not", "nan"),
+            "race": (
+                "American Indian or Alaska Native",
+                "Asian",
+                "Black or African American",
+                "Native Hawaiian or Other Pacific Islander",
+                "White",
+                "nan",
+            ),
+            "weight": (20.0, 50.0, 60.0, 70.0, 80.0, 90.0, 200.0),
+            "helmet_12m": ("always", "did not ride", "most of time", "never", "rarely", "sometimes", "nan"),
+            "text_while_driving_30d": ("0", "1-2", "3-5", "6-9", "10-19", "20-29", "30", "did not drive", "nan"),
+            "physically_active_7d": tuple(map(float, range(9))),
+            "hours_tv_per_school_day": ("do not watch", "<1", "1", "2", "3", "4", "5+", "nan"),
+            "school_night_hours_sleep": ("<5", "5", "6", "7", "8", "9", "10+", "nan"),
+        },
+        held_out=True,
+    ),
+    # Birds that aircraft struck, as reported; what is not reported is a state.
+    CategoryTable(
+        "birds",
+        partial(from_r, "openintro", "birds"),
+        {
+            "phase_of_flt": (
+                "Approach",
+                "Climb",
+                "Descent",
+                "En Route",
+                "Landing Roll",
+                "Parked",
+                "Take-off run",
+                "Taxi",
+                "nan",
+            ),
+            "ac_mass": ("1.0", "2.0", "3.0", "4.0", "5.0", "nan"),
+            "num_engs": ("1.0", "2.0", "3.0", "4.0", "nan"),
+            "time_of_day": ("Dawn", "Day", "Dusk", "Night", "nan"),
+            "height": (0.0, 1.0, 100.0, 500.0, 1000.0, 2000.0, 5000.0, 40000.0),
+            "effect": ("Aborted Take-off", "Engine Shut Down", "Other", "Precautionary Landing", "nan"),
+            "sky": ("No Cloud", "Overcast", "Some Cloud", "nan"),
+            "birds_seen": (":-10", "2-10", "11-100", "nan"),
+            "birds_struck": ("0", "1", "2-10", "11-100", "Over 100", "nan"),
+        },
+        held_out=True,
+    ),
+    # Married women: hours of work, health insurance of both, schooling, children, the husband's income.
+    CategoryTable(
+        "wives",
+        partial(from_r, "Ecdat", "HI"),
+        {
+            "whrswk": (0.0, 1.0, 20.0, 35.0, 40.0, 41.0, 100.0),
+            "hhi": ("no", "yes"),
+            "whi": ("no", "yes"),
+            "hhi2": ("no", "yes"),
+            "education": ("<9years", "9-11years", "12years", "13-15years", "16years", ">16years"),
+            "race": ("black", "other", "white"),
+            "hispanic": ("no", "yes"),
+            "experience": (-1.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 60.0),
+            "kidslt6": (0.0, 1.0, 2.0, 3.0, 10.0),
+            "kids618": (0.0, 1.0, 2.0, 3.0, 4.0, 10.0),
+            "husby": (0.0, 10.0, 20.0, 30.0, 40.0, 60.0, 200.0),
+            "region": ("northcentral", "other", "south", "west"),
+        },
+        held_out=True,
+    ),
+    # People of Vietnam: visits to pharmacies, spending and age (both in logarithms), schooling, days of illness.
+    CategoryTable(
+        "illness",
+        partial(from_r, "Ecdat", "VietNamI"),
+        {
+            "pharvis": (0.0, 1.0, 2.0, 3.0, 5.0, 40.0),
+            "lnhhexp": (0.0, 1.5, 2.0, 2.5, 3.0, 3.5, 6.0),
+            "age": (0.0, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0),
+            "sex": ("female", "male"),
+            "married": numbered(0, 1),
+            "educ": (0.0, 1.0, 3.0, 5.0, 7.0, 9.0, 12.0),
+            "illness": (0.0, 1.0, 2.0, 3.0, 10.0),
+            "injury": numbered(0, 1),
+            "illdays": (0.0, 1.0, 5.0, 10.0, 20.0, 61.0),
+            "actdays": (0.0, 1.0, 5.0, 10.0, 31.0),
+            "insurance": numbered(0, 1),
+        },
+        held_out=True,
     ),
 )
 """Tables for random fields."""

@@ -258,13 +258,14 @@ _SAID = {
     "relative_error": "expected error of parameters over the model's noise level",
     "table_error": "expected distance of the worst table from the truth",
     "table_errors": "expected distance of the model from the truth, from the best to the worst table",
+    "table_bounds": "95 of 100 tables are nearer than",
     "snr": "predicted signal-to-noise ratio",
     "relative_sse": "predicted sum of squares over Lloyd's",
 }
 """Names as people read them; any other is shown as it is."""
 
 
-_SPANS = frozenset({"table_errors"})
+_SPANS = frozenset({"table_errors", "table_bounds"})
 """Names of numbers of which the least and the largest are shown, since there may be hundreds."""
 
 

@@ -1,4 +1,4 @@
-"""Answers of the real server to clients that misbehave. `pytest -s` on this file prints the table of docs/attacks.md.
+"""Answers of the real server to clients that misbehave. `pytest -s` on this file prints what each gets.
 
 Raw gRPC stubs, because our SDK refuses most of this before it is sent.
 """

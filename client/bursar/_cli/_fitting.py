@@ -21,7 +21,7 @@ from bursar._cli._groups import JSON, InOrder
 from bursar._cli._printing import say, say_json
 from bursar._cli._released import check_new, save_released
 from bursar._cli._signatures import DRY_RUN, LIKE, SPEND, Given, arguments, dry_run, like, spend
-from bursar._cli._values import Value, accuracy, named_number
+from bursar._cli._values import Value, accuracy, distance, named_number
 from bursar._fit import begin
 
 
@@ -56,7 +56,14 @@ METHODS = (
         "--relative-sse 1.1",
         may_be_free=True,
     ),
-    Method("mrf", bursar.MRF, ("table_error",), "--cliques tree", "--table-error 0.02", may_be_free=True),
+    Method(
+        "mrf",
+        bursar.MRF,
+        ("table_error", "table_errors"),
+        "--cliques tree",
+        "--table-errors 0.02",
+        may_be_free=True,
+    ),
     Method(
         "gradient-em",
         bursar.GradientEM,
@@ -139,7 +146,12 @@ def _preview_command(method: Method) -> click.Command:
 def _suggest_command(method: Method) -> click.Command:
     typed = _Typed(method.kind)
     targets = [
-        click.Option([option(name)], type=_BY_COLUMN.get(name, click.FLOAT), help=f"{_TARGETS[name]}.")
+        click.Option(
+            [option(name)],
+            type=_TYPES.get(name, click.FLOAT),
+            multiple=name in _REPEATED,
+            help=f"{_TARGETS[name]}.",
+        )
         for name in method.targets
     ]
 
@@ -147,6 +159,7 @@ def _suggest_command(method: Method) -> click.Command:
     @JSON
     def command(client: bursar.Client, dataset: str, as_json: bool, **given: Any) -> None:
         wanted = {name: given.pop(name) for name in method.targets}
+        wanted |= {name: _of_tables(option(name), wanted[name]) for name in _REPEATED & wanted.keys()}
         goal = bursar.Target(**wanted, noise=dict(given.pop("noise")) or None)
         delta, pure = given.pop("delta"), given.pop("pure")
         if pure and delta is not None:
@@ -177,8 +190,23 @@ def _suggest_command(method: Method) -> click.Command:
 _FIRST = 0.1
 """Epsilon to begin with."""
 
-_BY_COLUMN = dict.fromkeys(("mean_error", "coef_error"), Value("X or NAME=X,...", accuracy))
-"""Targets that may differ by column."""
+_TYPES = {
+    **dict.fromkeys(("mean_error", "coef_error"), Value("X or NAME=X,...", accuracy)),
+    "table_errors": Value("X or A,B=X", distance),
+}
+"""Types of targets that may differ by column or table."""
+
+_REPEATED = frozenset({"table_errors"})
+"""Targets by table: names of columns have commas between them, so that each table has an option of its own."""
+
+
+def _of_tables(typed: str, given: Sequence[float | tuple[str, float]]) -> float | dict[str, float] | None:
+    """Return the distance of all tables, or distances by table; None if nothing was typed."""
+    numbers = [one for one in given if isinstance(one, float)]
+    if numbers and len(given) > 1:
+        raise click.UsageError(f"{typed} is one number for all tables, or columns such as a,b=0.05; one of them")
+    return numbers[0] if numbers else dict(one for one in given if isinstance(one, tuple)) or None
+
 
 _TARGETS = {
     "mean_error": "Largest error of a component's mean, in the columns' units; one for all columns, or by column",
@@ -186,7 +214,8 @@ _TARGETS = {
     "relative_error": "Largest error of parameters, in units of the model's noise level",
     "covariance_error": "Largest relative error of a covariance",
     "found": "How many components are expected to be found at least",
-    "table_error": "Largest distance of a table from the truth, 0 to 1",
+    "table_error": "Largest distance of a released table from the truth, 0 to 1",
+    "table_errors": "Largest distance of the model's tables from the truth, 0 to 1: of all, or of some (repeat it)",
     "snr": "Least signal-to-noise ratio of a sketch",
     "relative_sse": "Largest sum of squares over that of Lloyd's algorithm",
 }

@@ -132,6 +132,12 @@ def accuracy(text: str) -> float | dict[str, float]:
     return dict(map(named_number, text.split(","))) if "=" in text else _number(text)
 
 
+def distance(text: str) -> float | tuple[str, float]:
+    """Return one number for all tables, or a table and a number, such as "age,work=0.05". Raises ValueError."""
+    columns, found, number = text.rpartition("=")
+    return (", ".join(names(columns)), _number(number)) if found else _number(number)
+
+
 def model(text: str) -> bursar.Model:
     """A saved model from a file. Raises ValueError, or OSError."""
     return bursar.load(text)

@@ -2625,6 +2625,7 @@ class Expected(_message.Message):
         at the worst of the tables; before the estimator makes it less.
       table_errors: total variation distance between the model's table and that of the rows, by the names of its columns, joined by ", ":
         of each clique; or of each set that may be chosen: in rounds whether or not it is, in a tree if it is. Not of chains.
+      table_bounds: about what 95 % of these distances are below, in the same form. No target.
       snr: signal-to-noise ratio of a sketch (Schellekens et al. 2019, equation 6).
       relative_sse: sum of squares of the k-means to be decoded from a sketch, over that of Lloyd's algorithm.
     """

@@ -195,6 +195,11 @@ def test_a_suggestion_for_every_fit(run: Run, shop: Shop) -> None:
         run("suggest", "mrf", "toy", "--cliques", "group,spring", "--table-error", "0.1", "--json").stdout
     )
     assert 0 < told["spend"]["value"] < 1
+    field = ("suggest", "mrf", "toy", "--json", "--table-errors")
+    amounts = [json.loads(run(*field, wanted).stdout)["spend"]["value"] for wanted in ("0.1", "group,spring=0.2")]
+    assert amounts[0] > amounts[1]
+    assert "one of them" in run(*field, "0.1", "--table-errors", "group,spring=0.2").stderr
+    assert "is none of" in run(*field, "group,winter=0.2").stderr
     epsilon = run("suggest", "dpem", "toy", "--n-components", "2", "--delta", "1e-6", "--noise", "em=20")
     assert "bursar.epsilon_delta(" in epsilon.stdout
     lines = ("gradient-em", "toy", "--model", "mixture_of_regressions", "--target", "weight")

@@ -28,9 +28,9 @@ TABLE = PublicTable(
 )
 
 
-def errors_of(plan: Plan) -> Mapping[str, float]:
-    """Return the expected error of each table."""
-    value = plan.expected["table_errors"].value
+def errors_of(plan: Plan, name: str = "table_errors") -> Mapping[str, float]:
+    """Return the expected error of each table, or its bound."""
+    value = plan.expected[name].value
     assert isinstance(value, Mapping)
     return value
 
@@ -86,12 +86,29 @@ def test_each_table_has_an_error() -> None:
     assert list(errors_of(mrf.plan(field(), TABLE, nothing))) == ["town, work"]
 
 
+def test_each_table_has_a_bound_of_its_error() -> None:
+    """Tables that will be released, those of all pairs too, are better known than pairs that may be chosen."""
+    three = replace(TABLE, categorical=(*TABLE.categorical, CodedColumn("age", ("young", "old"))))
+    ratios = {}
+    for graph in ({"tree": fit_pb2.SelectTree()}, {"auto": fit_pb2.ChooseCliques()}):
+        for rho in (0.003, 10.0):
+            asked = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(rho=rho), **graph)
+            plan = mrf.plan(asked, three, nothing)
+            expected, bounds = errors_of(plan), errors_of(plan, "table_bounds")
+            assert list(bounds) == list(expected)
+            ratios[*graph, rho] = bounds["work, age"] / expected["work, age"]
+    assert ratios.pop(("auto", 0.003)) == pytest.approx(3)
+    assert all(ratio == pytest.approx(1.5) for ratio in ratios.values())
+    drowned = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(rho=1e-9), auto=fit_pb2.ChooseCliques())
+    assert errors_of(mrf.plan(drowned, three, nothing), "table_bounds")["town, work"] == 1.0
+
+
 def test_chains_and_private_numbers_of_rows_have_no_errors_of_tables() -> None:
     """Their tables are pooled over time; and without a number of rows nothing is a share of them."""
     twins = replace(TABLE, categorical=(CodedColumn("a", ("x", "y")), CodedColumn("b", ("x", "y"))))
     chain = fit_pb2.HomogeneousChain(columns=["a", "b"])
     asked = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(rho=0.1), chain=chain)
-    assert "table_errors" not in mrf.plan(asked, twins, nothing).expected
+    assert not mrf.plan(asked, twins, nothing).expected.keys() & {"table_errors", "table_bounds"}
     hidden = replace(TABLE, adjacency=Adjacency.ADD_REMOVE_ONE, rows=None)
     assert "table_errors" not in mrf.plan(field(), hidden, nothing).expected
 

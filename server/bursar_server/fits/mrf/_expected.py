@@ -15,7 +15,7 @@ from bursar_models.mrf._graph import tree_cells
 from bursar_models.mrf._intervals import mean_absolute
 from bursar_models.mrf._work import routine
 from bursar_server.fits._seam import Expected, PublicTable
-from bursar_server.fits.mrf._run import MRFSettings, table_measurement
+from bursar_server.fits.mrf._run import MRFSettings, Pairs, table_measurement
 from bursar_server.vault import LaplaceNoise, Noise
 
 SKEW = 1.5
@@ -32,6 +32,10 @@ KEPT = 0.75
 Real tables at epsilon 0.1, 0.3, 1 and 3, medians over their pairs: 0.56 to 0.92 with trees, 0.47 to 0.95 with "auto",
 whose pairs that are not chosen have 0.37 to 1.42: those further off are chosen.
 """
+
+OF_RELEASED, OF_CHOOSABLE = 1.5, 3.0
+"""95 % of errors are below that many times the expected ones: of tables that are certainly released, and of pairs that
+may be chosen. Chosen on marketing, stones and Adult; docs/intervals.md has the shares on tables that had no part."""
 
 BASE = 236 * 2**20
 """Bytes of a process that fits the smallest tables: Python, its libraries and the rows that are read at a time."""
@@ -53,7 +57,7 @@ def expected_of(settings: MRFSettings, table: PublicTable) -> dict[str, Expected
 
     "table_error" is half of the total absolute noise in a table's cells, as a share of the rows, at the worst new one,
     at most 1. "table_errors" says what an estimate keeps of it, of each table that is asked for, or may be chosen, and
-    of earlier ones.
+    of earlier ones; "table_bounds" what 95 % of the errors are below.
     """
     found = [(one.std, one.statistic.size, one.noise) for one in settings.measurements]
     if settings.pairs is not None:
@@ -66,7 +70,10 @@ def expected_of(settings: MRFSettings, table: PublicTable) -> dict[str, Expected
     people = table.rows / (table.unit_cap if settings.layout.shares else 1)
     errors = [_mean(std, noise) * size / (2.0 * people) for std, size, noise in found]
     told = {"table_error": Expected(min(1.0, max(errors)))} if errors else {}
-    return told if settings.chain else {**told, "table_errors": Expected(_of_tables(settings, people))}
+    if settings.chain:
+        return told
+    errors_of, bounds_of = _of_tables(settings, people)
+    return {**told, "table_errors": Expected(errors_of), "table_bounds": Expected(bounds_of)}
 
 
 def memory_of(settings: MRFSettings) -> int:
@@ -91,24 +98,36 @@ def memory_of(settings: MRFSettings) -> int:
     return BASE + steps_kept + OF_PARAMETER * fitted + OF_CELL * visited + OF_CANDIDATE * offered
 
 
-def _of_tables(settings: MRFSettings, people: float) -> dict[str, float]:
-    """Return the expected error of each table that is asked for, or may be chosen, by the names of its columns."""
-    layout = settings.layout
+def _of_tables(settings: MRFSettings, people: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the expected error of each table that is asked for, or may be chosen, by its columns, and its bound."""
+    layout, pairs = settings.layout, settings.pairs
     tables = [(set(one.columns), one.statistic.size, _mean(one.std, one.noise)) for one in settings.measurements]
     tables += [
         (set(one.columns), one.counts.size, one.noise_std * mean_absolute(laplace=one.laplace))
         for one in settings.earlier
     ]
-    found = {}
-    for clique in settings.cliques if settings.pairs is None else choosable(settings):
+    found, bounds = dict[str, float](), dict[str, float]()
+    for clique in settings.cliques if pairs is None else choosable(settings):
         shape, names = layout.shape(clique), [layout.variables[variable].name for variable in clique]
-        noise = [
+        sure = [
             mean * math.sqrt(size / math.prod(shape)) for columns, size, mean in tables if columns.issuperset(names)
         ]
-        if settings.pairs is not None:
-            noise.append(_mean(table_measurement(layout, clique, settings.pairs.noise).std, settings.pairs.noise))
-        found[", ".join(names)] = min(1.0, KEPT * _moved(shape, min(noise) / people) / 2.0)
-    return found
+        if pairs is not None:
+            chosen = _mean(table_measurement(layout, clique, pairs.noise).std, pairs.noise)
+            # A tree's pairs have errors if they are chosen: what it leaves out falls with no budget.
+            sure += _of_direct(pairs, clique) if pairs.rounds is not None else [chosen]
+        least = min(sure if pairs is None else [*sure, chosen])
+        expected, name = _kept(shape, least / people), ", ".join(names)
+        bound = OF_RELEASED * _kept(shape, min(sure) / people) if sure else OF_CHOOSABLE * expected
+        found[name], bounds[name] = min(1.0, expected), min(1.0, bound)
+    return found, bounds
+
+
+def _of_direct(pairs: Pairs, clique: tuple[int, ...]) -> list[float]:
+    """Return the mean absolute noise on a cell of a set's direct table; nothing if there is none."""
+    if pairs.direct is None or pairs.rounds is None or clique not in pairs.rounds.largest:
+        return []
+    return [_mean(pairs.direct.std, pairs.direct.noise)]
 
 
 def _mean(std: float, noise: Noise) -> float:
@@ -116,8 +135,11 @@ def _mean(std: float, noise: Noise) -> float:
     return std * mean_absolute(laplace=isinstance(noise, LaplaceNoise))
 
 
-def _moved(shape: Sequence[int], noise: float) -> float:
-    """Return the sum over the cells of independent columns by Zipf's law of the noise on a cell, or less: its share."""
+def _kept(shape: Sequence[int], noise: float) -> float:
+    """Return the distance that an estimate keeps of noise on a cell, which is a share of the rows.
+
+    Noise moves no cell of independent columns by Zipf's law further than its rows.
+    """
     alone = [np.arange(1, size + 1) ** -SKEW for size in shape]
     cells = reduce(np.multiply.outer, [one / one.sum() for one in alone])
-    return float(np.minimum(cells, noise).sum())
+    return float(KEPT * np.minimum(cells, noise).sum() / 2.0)
