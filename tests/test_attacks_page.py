@@ -71,7 +71,7 @@ def test_every_attack_is_there_and_is_played() -> None:
     assert len(labels) == len(set(labels))
     assert set(IDS) <= set(labels)
     for section in sections:
-        assert all(part in section for part in ("**Seen in**", "**Here**", "**Played by**")), section
+        assert all(part in section for part in ("**Seen in**", "**Here**", "**Tests**")), section
         assert named(section), section
 
 

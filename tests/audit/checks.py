@@ -1,4 +1,4 @@
-"""The tests of the audit, each on its own: sample or target in, finding out. `docs/audit.md` says what each one sees.
+"""The tests of the audit, each on its own: sample or target in, finding out. `docs/audit.md` has the question of each.
 
 Every p-value is at most the chance of a result at least as bad if releases have the debited law and sensitivity.
 """
