@@ -22,6 +22,7 @@ import numpy as np
 from _common import Json, options_of, output_of, saved
 from _kmeans import DELTA, array_rows
 from _real import CATEGORIES, NUMBERS, Array, installed
+from fields import triples_of
 from real_tables import codes_of, fitted, names_of, number_table
 
 import bursar
@@ -153,7 +154,7 @@ def fields(seeds: int, *, quick: bool) -> list[Json]:
 
 
 def tables(seeds: int, *, quick: bool) -> list[Json]:
-    """Measure the distance of all pairs over what a preview of FitMRF expects, without a prior."""
+    """Measure distances of pairs and triples over what previews of FitMRF expect, and over bounds; without a prior."""
     found = []
     for table, rows in installed(CATEGORIES):
         names, codes = names_of(len(table.sizes)), codes_of(rows, table.sizes)
@@ -166,17 +167,15 @@ def tables(seeds: int, *, quick: bool) -> list[Json]:
             one: dict[str, list[float]] = {}
             for _ in range(seeds):
                 model = fitted(request, spend, facts, array_rows(rows))
-                for pair in combinations(range(len(names)), 2):
-                    columns = [names[place] for place in pair]
-                    error = np.abs(codes.table(pair) - np.asarray(model.marginal(columns))).sum() / 2
-                    after, pair_name = model.error(columns), ", ".join(columns)
-                    kind = "released" if after.measured else "others"
-                    for name, limit in (
-                        (kind, told["table_errors"][pair_name]),
-                        (f"{kind}, bound before", told["table_bounds"][pair_name]),
-                        (f"{kind}, bound after", after.bound),
-                    ):
-                        one.setdefault(name, []).append(float(error) / limit)
+                for places in (*combinations(range(len(names)), 2), *triples_of(len(names))):
+                    columns = [names[place] for place in places]
+                    error = float(np.abs(codes.table(places) - np.asarray(model.marginal(columns))).sum()) / 2
+                    after, name = model.error(columns), ", ".join(columns)
+                    kind = "triples" if len(places) == 3 else "released" if after.measured else "others"
+                    one.setdefault(f"{kind}, bound after", []).append(error / after.bound)
+                    if name in told["table_errors"]:
+                        one.setdefault(kind, []).append(error / told["table_errors"][name])
+                        one.setdefault(f"{kind}, bound before", []).append(error / told["table_bounds"][name])
             found.append({"table": table.name, "real": True, "prior": f"{graph}, {epsilon:g}", "ratios": one})
             printed(found[-1])
     return found

@@ -147,6 +147,17 @@ def test_what_a_model_missed_is_measured_without_the_noise() -> None:
     assert unexplained([]) is None
 
 
+def test_three_columns_are_near_a_model_of_rounds() -> None:
+    """Rounds say how far off triples are, in units of their spread; a tree or a given graph does not."""
+    _, model = fields(1)[0]
+    names = ["a", "b", "c"]
+    assert model.error(names).expected is None
+    near, far = (dataclasses.replace(model, unexplained=left).error(names) for left in (0.01, 0.02))
+    assert near.expected is not None
+    assert 0 < near.expected < near.bound < far.bound < model.error(names).bound
+    assert far.bound - near.bound == pytest.approx(1.6 * 0.01 * column_spread(model.marginal(names)))
+
+
 def test_what_the_server_did_not_choose_is_near_the_model() -> None:
     """A pair without a table has a bound from the rounds, or a tree's weakest edge, never above what is certain."""
     _, model = fields(1)[0]

@@ -26,7 +26,7 @@ Bounds = tuple[FloatArray, FloatArray]
 """Lower and upper ends of the intervals of a table's cells."""
 
 ROUNDS_WEIGHT, EDGE_WEIGHT = 1.6, 0.8
-"""Weights in a bound at 95 % of a pair that no table has: what rounds left unexplained, and a tree's weakest edge.
+"""Weights in a bound at 95 % of columns that no table has: what rounds left unexplained, and a tree's weakest edge.
 
 0.8 for edges covers 97 % of pairs of six real tables at epsilon 0.1, 1 and 3, and 97 % of 1,554 pairs of five others.
 0.8 for rounds covers 97 % of the six, but 79 to 92 % of pairs of three of the others: so it is twice as much.
@@ -35,8 +35,8 @@ ROUNDS_WEIGHT, EDGE_WEIGHT = 1.6, 0.8
 _SPREAD = 0.43
 """Standard deviation of the logarithm of such an error over its bound, in the same runs."""
 
-_OF_ROUNDS, _OF_TREES = 0.28, 0.45
-"""Median of such an error over its bound at 95 %, in the same runs."""
+_OF_ROUNDS, _OF_TRIPLES, _OF_TREES = 0.28, 0.37, 0.45
+"""Median of such an error over its bound at 95 %: of pairs and triples after rounds, and of pairs beside a tree."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class TableError:
     Attributes:
         columns: names of the columns.
         measured: True if a released table has all of them.
-        expected: the expected distance, 0 to 1: what noise makes; for two columns that the server could have chosen,
-            the median of such tables. None where only a bound is known.
+        expected: the expected distance, 0 to 1: what noise makes; for columns that the server could have chosen, two or
+            in rounds three, the median of such tables. None where only a bound is known.
         bound: what the distance exceeds in about 1 - level of tables, 0 to 1. If the table is measured, from the law of
-            its noise. Of two columns that the server could have chosen, from what it chose. Of others, what no table
-            that agrees with the measured ones exceeds, whatever the dependence that the model does not know.
+            its noise. Of columns that the server could have chosen, from what it chose. Of others, what no table that
+            agrees with the measured ones exceeds, whatever the dependence that the model does not know.
         level: level of the bound.
     """
 
@@ -213,19 +213,22 @@ class Evidence:
         if likely is None:
             return TableError(columns, False, None, certain, level)
         bound = likely * math.exp(_SPREAD * float(scipy.special.ndtri(level) - scipy.special.ndtri(0.95)))
-        expected = likely * (_OF_TREES if self.unexplained is None else _OF_ROUNDS)
+        part = _OF_TREES if self.unexplained is None else _OF_ROUNDS if len(columns) == 2 else _OF_TRIPLES
+        expected = likely * part
         return TableError(columns, False, min(expected, certain), min(bound, certain), level)
 
     def _likely(self, columns: tuple[str, ...], cells: FloatArray) -> float | None:
-        """Return a bound at 95 % for a pair that was not chosen; None if nothing is known of it.
+        """Return a bound at 95 % for two or three columns that were not chosen; None if nothing is known of them.
 
-        In rounds the pairs that the model explained worst were mostly chosen, so it explains others better. In a tree
-        a pair was mostly less dependent than every edge between its columns.
+        In rounds the pairs that the model explained worst were mostly chosen, so it explains others better; triples
+        are about as far off, in units of their spread. In a tree a pair was mostly less dependent than every edge
+        between its columns.
         """
         observed = [self.observed((name,)) for name in columns]
-        if len(columns) != 2 or not all(observed):
+        most = 2 if self.unexplained is None else 3
+        if not 2 <= len(columns) <= most or not all(observed):
             return None
-        alone = [cells.sum(axis=1), cells.sum(axis=0)]
+        alone = _alone(cells)
         kept = zip(observed, alone, strict=True)
         noise = sum(one.mean * one.moved(part, self.rows) for one, part in kept if one) / (2 * self.rows)
         if self.unexplained is not None:
@@ -269,9 +272,14 @@ def column_spread(cells: FloatArray) -> float:
 
     Distances of tables from a model's are about in proportion to it: columns of one frequent state cannot be far off.
     """
-    axes = range(cells.ndim)
-    alone = [np.clip(cells.sum(axis=tuple(other for other in axes if other != axis)), 0.0, 1.0) for axis in axes]
+    alone = [np.clip(part, 0.0, 1.0) for part in _alone(cells)]
     return math.prod(float(np.sqrt(part * (1 - part)).sum()) for part in alone)
+
+
+def _alone(cells: FloatArray) -> list[FloatArray]:
+    """Return the probabilities of each column of a table."""
+    axes = range(cells.ndim)
+    return [np.asarray(cells.sum(axis=tuple(other for other in axes if other != axis))) for axis in axes]
 
 
 def missed(cells: FloatArray, rows: float, counts: FloatArray, noise: float) -> float:
