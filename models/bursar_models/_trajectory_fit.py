@@ -41,6 +41,13 @@ _MOST_SUMS = 1200
 _LEAST_POINTS, _MOST_POINTS, _WORK = 2**13, 2**15, 2e7
 """Points that stand for the population near the optimum, fewer where points times sums would exceed `_WORK`."""
 
+_DRAWS, _FINE_POINTS, _FINE_WORK = 8, 2**14, 3e7
+"""Sets of points for means over the population where rows are many, and points in each, fewer where points times sums
+would exceed `_FINE_WORK`: how far the sets differ says how large the error of their mean is."""
+
+_MANY_ROWS = 50_000
+"""Rows up to which the error of sums over few points is small: a tenth of the deviation of the test of the form."""
+
 _OPEN_WEIGHT, _OPEN_MEAN, _OPEN_VARIANCE = 1.5, 0.7, 1.0
 """Standard errors beyond which a number is not determined: of a logit, of a mean in deviations, of a log variance.
 
@@ -121,15 +128,19 @@ def fit_trajectory(
     box = (bounds - trajectory.centre) / scale
     sums = len(trajectory.steps[0].sums) * len(trajectory.steps)
     # Most rounds are far from the optimum, where few points show the way; those near it take as many as pay.
-    for points in dict.fromkeys((_LEAST_POINTS, int(min(max(_WORK / sums, _LEAST_POINTS), _MOST_POINTS)))):
-        problem = _Problem(trajectory, box, covariance_type, len(theta.means), points)
+    problem = _Problem(trajectory, box, covariance_type, len(theta.means), _LEAST_POINTS)
+    theta, last, settled = _settled(problem, theta)
+    more, many = int(min(_WORK / sums, _MOST_POINTS)), theta.rows > _MANY_ROWS
+    if settled and (more > _LEAST_POINTS or many):
+        problem = _Problem(trajectory, box, covariance_type, len(theta.means), max(more, _LEAST_POINTS))
+        if many:
+            problem.refine(theta, int(min(_FINE_WORK / sums, _FINE_POINTS)))
         theta, last, settled = _settled(problem, theta)
-        if not settled:
-            break
     # Without the damping, which would make what the sums leave open look known.
     values, vectors = np.linalg.eigh(last.design.T @ last.design)
     spread = vectors / np.sqrt(np.maximum(values, 1e-9))
-    return problem.in_units(theta, trajectory, spread, settled, last.misfit())
+    integration = spread @ (spread.T @ (last.design.T @ last.integration))
+    return problem.in_units(theta, trajectory, np.hstack([spread, integration]), settled, last.misfit())
 
 
 def _settled(problem: _Problem, theta: _Mixture) -> tuple[_Mixture, _Linear, bool]:
@@ -157,12 +168,15 @@ class _Linear:
         residual: sums less the expected ones, (numbers,).
         root: Cholesky factor of the covariance in records, (numbers, numbers).
         spread: part of that covariance that is sampling, not noise.
+        integration: columns whose product with its transpose is the covariance of the error of sums over points, which
+            adds to that of noise and sampling, (numbers, draws).
     """
 
     design: FloatArray
     residual: FloatArray
     root: FloatArray
     spread: FloatArray
+    integration: FloatArray
 
     def misfit(self) -> Misfit:
         """Return what no move along the design explains, each direction weighed by the share of sampling in it.
@@ -180,7 +194,11 @@ class _Linear:
         expected = float(np.trace(weights))
         if not expected > _ROUNDING * float(np.trace(sampling)):  # as few sums as parameters
             return Misfit(0.0, 0.0, 0.0)
-        return Misfit(float(left @ sampling @ left), expected, math.sqrt(2.0 * float(np.square(weights).sum())))
+        weighted = weights @ self.integration
+        inner = self.integration.T @ weighted
+        squares = np.square(weights).sum() + 2.0 * np.square(weighted).sum() + np.square(inner).sum()
+        expected += float(np.trace(inner))
+        return Misfit(float(left @ sampling @ left), expected, math.sqrt(2.0 * float(squares)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,10 +239,38 @@ class _Problem:
             noise = np.array([step.noise_std for step in group])[:, None] / units
             variances.append(np.sum(noise**2, axis=0) / len(group) ** 2)
         self._sums, self._variances = np.concatenate(sums), np.concatenate(variances)
-        self._normals = _normals(2 ** max(int(math.log2(points / K)), 6), d)
-        self._uniforms = box[0] + (box[1] - box[0]) * _sobol(_LEAST_POINTS // 4, d, seed=1)
+        self._normals = _normals(_per_component(points, K), d)
+        self._uniforms = self._in_box(_LEAST_POINTS // 4, seed=1)
+        self._correction, self._errors = np.zeros(len(self._sums)), np.zeros((len(self._sums), 0))
         self._shapes = _shape_basis(covariance_type, d)
         self._helmert = scipy.linalg.helmert(K).T if K > 1 else np.zeros((1, 0))
+
+    def refine(self, theta: _Mixture, points: int) -> None:
+        """Correct means over mixtures near this one by those over more points, and estimate what error is left."""
+        K, d = self._shape
+        count, found = _per_component(points, K), []
+        for seed in range(2, 2 + 2 * _DRAWS, 2):
+            uniforms = self._in_box(count, seed=seed + 1) if self._background else self._uniforms
+            found.append(self._mean(theta, *_weighted_normals(count, d, seed=seed), uniforms))
+        middle = np.mean(found, axis=0)
+        self._correction = middle - self._mean(theta, self._normals, np.ones(len(self._normals)), self._uniforms)
+        self._errors = (np.array(found) - middle).T / math.sqrt(_DRAWS * (_DRAWS - 1))
+
+    def _mean(self, theta: _Mixture, normals: FloatArray, weights: FloatArray, uniforms: FloatArray) -> FloatArray:
+        """Return the mean of the features over a mixture, as a sum over points with weights."""
+        found = np.zeros(len(self._sums))
+        for weight, mean, lower in zip(theta.weights, theta.means, theta.lowers, strict=True):
+            for first in range(0, len(normals), _CHUNK):
+                part = slice(first, first + _CHUNK)
+                features = self._features(np.clip(mean + normals[part] @ lower.T, *self._box))
+                found += (1.0 - theta.background) * weight / len(normals) * (weights[part] @ features)
+        if self._background:
+            found += theta.background * self._features(uniforms).mean(axis=0)
+        return found
+
+    def _in_box(self, count: int, *, seed: int) -> FloatArray:
+        """Return quasi-random points (count, d) of the box."""
+        return np.asarray(self._box[0] + (self._box[1] - self._box[0]) * _sobol(count, len(self._box[0]), seed=seed))
 
     def linear(self, theta: _Mixture) -> _Linear:
         """Return the sums near a mixture."""
@@ -251,13 +297,14 @@ class _Problem:
         spread = rows * (second - np.outer(mean, mean))
         least = _LEAST_NOISE * float(np.diagonal(spread).max())
         root = scipy.linalg.cholesky(spread + np.diag(np.maximum(self._variances, least)), lower=True)
-        expected = (1.0 - theta.background) * gaussians + theta.background * uniform
+        expected = (1.0 - theta.background) * gaussians + theta.background * uniform + self._correction
         columns = [rows * expected[:, None]]
         if self._background:
             columns.append(rows * (uniform - gaussians)[:, None])
         design = np.hstack([*columns, rows * slope])
         both = scipy.linalg.solve_triangular(root, np.column_stack([design, self._sums - rows * expected]), lower=True)
-        return _Linear(both[:, :-1], both[:, -1], root, spread)
+        errors = scipy.linalg.solve_triangular(root, rows * self._errors, lower=True)
+        return _Linear(both[:, :-1], both[:, -1], root, spread, errors)
 
     def moved(self, theta: _Mixture, move: FloatArray) -> _Mixture:
         """Return the parameters after a move along the columns of `linear`."""
@@ -405,12 +452,31 @@ def _sobol(count: int, d: int, *, seed: int) -> FloatArray:
     return np.asarray(qmc.Sobol(d, seed=seed).random(count))
 
 
+def _per_component(points: int, components: int) -> int:
+    """Return how many of all points are of one component: a power of two, as quasi-random points should be."""
+    return int(2 ** max(math.floor(math.log2(points / components)), 6))
+
+
 def _normals(count: int, d: int) -> FloatArray:
     """Return an even number of quasi-random normal points (count, d) with mean 0 and covariance 1, odd moments 0."""
     half = scipy.special.ndtri(np.clip(_sobol(count // 2, d, seed=0), 1e-12, 1 - 1e-12))
     points = np.concatenate([half, -half])
     root = np.linalg.cholesky(points.T @ points / count)
     return np.asarray(scipy.linalg.solve_triangular(root, points.T, lower=True).T)
+
+
+def _weighted_normals(count: int, d: int, *, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Return quasi-random points (count, d) and weights of mean 1, with which they are normal without bias.
+
+    Clipping and the background follow the length of a point, far out. So one coordinate of the cube is the length, with
+    the third power of it as the chance of one that is larger: a tenth of the points is for the farthest thousandth.
+    """
+    cube = np.clip(_sobol(count // 2, d + 1, seed=seed), 1e-12, 1 - 1e-12)
+    beyond, directions = cube[:, 0] ** 3, scipy.special.ndtri(cube[:, 1:])
+    lengths = np.sqrt(2.0 * scipy.special.gammainccinv(d / 2.0, beyond))
+    half = directions * (lengths / np.linalg.norm(directions, axis=1))[:, None]
+    weights = 3.0 * cube[:, 0] ** 2
+    return np.concatenate([half, -half]), np.tile(weights / weights.mean(), 2)
 
 
 def trajectory_intervals(

@@ -19,7 +19,7 @@ from bursar_models._goodness import (
     trace_goodness,
     trajectory_goodness,
 )
-from bursar_models._trajectory_fit import _of_step
+from bursar_models._trajectory_fit import _Linear, _Mixture, _of_step, _Problem, _weighted_normals
 from tests.client.trajectories import MEANS, released
 
 
@@ -96,6 +96,37 @@ def test_a_right_form_raises_no_alarm() -> None:
         assert found.p_value > 3e-7
         assert found.doubtful == (found.p_value < 1e-3)
         assert any("trusted" in note for note in model.intervals().left_out) == found.doubtful
+
+
+def test_means_over_a_mixture_are_corrected_and_their_error_is_known() -> None:
+    """Means by few points come near those by many, to the error that is said; the points are normal far out."""
+    trajectory = released("full", 4, steps=1).trajectory
+    assert trajectory is not None
+    theta = _Mixture(1e6, 0.01, np.array([0.6, 0.4]), MEANS, np.broadcast_to(math.sqrt(0.02) * np.eye(2), (2, 2, 2)))
+    problem = _Problem(trajectory, np.array([[-1.0, -1.0], [1.0, 1.0]]), "full", 2, 2**9)
+    few = problem._mean(theta, problem._normals, np.ones(len(problem._normals)), problem._uniforms)
+    many = problem._mean(theta, *_weighted_normals(2**16, 2, seed=99), problem._in_box(2**16, seed=98))
+    problem.refine(theta, 2**12)
+    left = float(np.square(few + problem._correction - many).sum())
+    assert left < 0.04 * float(np.square(few - many).sum())
+    assert 0.01 < left / float(np.square(problem._errors).sum()) < 20
+    points, weights = _weighted_normals(2**12, 3, seed=2)
+    for beyond in (0.5, 1e-2, 1e-4, 1e-6):
+        far = np.square(points).sum(axis=1) > chi2.isf(beyond, 3)
+        assert float(weights @ far) / len(points) == pytest.approx(beyond, rel=0.05)
+
+
+def test_the_error_of_sums_over_points_counts_in_the_misfit() -> None:
+    """Mean and deviation of the misfit are those of residuals with that error."""
+    rng = np.random.default_rng(5)  # noqa: TID251 - residuals of a test
+    design, integration = rng.standard_normal((8, 2)), rng.standard_normal((8, 3))
+    spread = np.diag(np.linspace(0.1, 0.9, 8))
+    drawn = rng.standard_normal((4000, 8)) + rng.standard_normal((4000, 3)) @ integration.T
+    found = [_Linear(design, one, np.eye(8), spread, integration).misfit() for one in drawn]
+    observed = np.array([one.observed for one in found])
+    # Six errors of a mean and of a deviation of 4,000, of which the latter has heavier tails than a normal law's.
+    assert observed.mean() == pytest.approx(found[0].expected, abs=6 * found[0].error / 4000**0.5)
+    assert observed.std() == pytest.approx(found[0].error, rel=0.15)
 
 
 def test_the_verdict_follows_the_chance() -> None:

@@ -25,6 +25,7 @@ def released(kind: Any, seed: int, *, noise: float = 20.0, n: int = 20_000, step
     rng = np.random.default_rng(seed)  # noqa: TID251 - rows of a test
     z = MEANS[(rng.random(n) < 0.4).astype(int)] + math.sqrt(0.02) * rng.standard_normal((n, 2))
     z = np.clip(z, -1, 1)
+    z /= np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1.0)  # as a kernel does with corners of the bounds
     made = []
     for _ in range(steps):
         step = TrajectoryStep(
