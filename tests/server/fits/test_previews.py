@@ -101,6 +101,9 @@ def test_each_table_has_a_bound_of_its_error() -> None:
     assert all(ratio == pytest.approx(1.6) for ratio in ratios.values())
     drowned = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(rho=1e-9), auto=fit_pb2.ChooseCliques())
     assert errors_of(mrf.plan(drowned, three, nothing), "table_bounds")["town, work"] == 1.0
+    # Pure epsilon has no direct tables: no budget lowers what a model of chosen pairs leaves.
+    pure = fit_pb2.FitMRFRequest(dataset="people", spend=types_pb2.Spend(epsilon=1e4), auto=fit_pb2.ChooseCliques())
+    assert set(errors_of(mrf.plan(pure, three, nothing), "table_bounds").values()) == {0.03}
 
 
 def test_chains_and_private_numbers_of_rows_have_no_errors_of_tables() -> None:
