@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -31,7 +32,6 @@ class Connection:
     """Connection to a server.
 
     Attributes:
-        channel: any gRPC channel.
         metadata: sent with every call; holds the token, so it is never shown.
         timeout: seconds that one call may take, the repetitions of a fit included; None for no limit.
         retry_delays: seconds to wait before each repetition of a fit whose stream broke.
@@ -39,11 +39,6 @@ class Connection:
         history: of the server's ledger, as far as it was seen; checked before the first call.
         peer: what errors call the server.
         attempts: notes of the paid fits that were sent to this server.
-        catalog: methods of the catalogue.
-        fits: methods of the fit service.
-        dummies: methods of dry runs.
-        admins: methods for administrators.
-        audits: methods for auditors.
     """
 
     channel: grpc.Channel = field(repr=False)
@@ -76,26 +71,19 @@ class Connection:
             HistoryError: the server's ledger is not the one that was seen before; nothing was asked.
             Error: the call failed.
         """
+        return self.patiently(lambda timeout: method(request, timeout=timeout, metadata=self.metadata))
+
+    def ask_all(self, method: grpc.UnaryStreamMultiCallable[Request, Response], request: Request) -> list[Response]:
+        """Return the whole of a streamed answer; raises as `ask` does."""
+        return self.patiently(lambda timeout: list(method(request, timeout=timeout, metadata=self.metadata)))
+
+    def patiently(self, call: Callable[[float | None], Response]) -> Response:
+        """Return what a call with a timeout answers, again while the server is busy; raises as `ask` does."""
 
         def attempt(timeout: float | None) -> Response:
             self.check_once()
             with translated(self.peer):
-                return method(request, timeout=timeout, metadata=self.metadata)
-
-        return patiently(attempt, seconds=self.patience, timeout=self.timeout)
-
-    def ask_all(self, method: grpc.UnaryStreamMultiCallable[Request, Response], request: Request) -> list[Response]:
-        """Return the whole of a streamed answer.
-
-        Raises:
-            HistoryError: the server's ledger is not the one that was seen before; nothing was asked.
-            Error: the call failed.
-        """
-
-        def attempt(timeout: float | None) -> list[Response]:
-            self.check_once()
-            with translated(self.peer):
-                return list(method(request, timeout=timeout, metadata=self.metadata))
+                return call(timeout)
 
         return patiently(attempt, seconds=self.patience, timeout=self.timeout)
 
@@ -110,9 +98,6 @@ class Connection:
 
     def check_history(self, timeout: float | None) -> None:
         """Ask whether the server's ledger is still an extension of the one that was seen.
-
-        Args:
-            timeout: seconds that the answer may take; None for no limit.
 
         Raises:
             HistoryError: it is not; nothing may be sent any more.

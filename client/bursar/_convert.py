@@ -375,12 +375,7 @@ def sketch_model_from(message: fit_pb2.SketchModel, receipt: Receipt | None) -> 
 
 
 def sketch_to(sketch: Sketch, *, entry: int) -> fit_pb2.Sketch:
-    """Return a sketch as it is sent and stored.
-
-    Args:
-        sketch: any.
-        entry: of the ledger that paid for it; 0 for one that is merged or comes from elsewhere.
-    """
+    """Return a sketch as it is sent and stored; entry 0 is for one that is merged or comes from elsewhere."""
     frequencies = sketch.frequencies
     return fit_pb2.Sketch(
         columns=sketch.columns,

@@ -52,7 +52,7 @@ from bursar_models.requests import Fits, Request, Study
 from bursar_models.schema import CategoricalColumn, Column, NumericColumn
 from bursar_models.text import html_table, text_table
 from bursar_models.transforms import log1p
-from bursar_proto.v1 import catalog_pb2, types_pb2
+from bursar_proto.v1 import catalog_pb2
 
 ResultT = TypeVar("ResultT")
 
@@ -630,8 +630,7 @@ def _column_from(message: catalog_pb2.Column) -> Column:
     match message.WhichOneof("kind"):
         case "numeric":
             bounds = message.numeric
-            # An older server sends none.
-            (transform,) = _convert.transforms_from([bounds.transform or types_pb2.TRANSFORM_NONE])
+            (transform,) = _convert.transforms_from([bounds.transform])
             return NumericColumn(
                 name=message.name,
                 description=message.description,

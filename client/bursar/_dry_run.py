@@ -10,9 +10,7 @@ from typing import Any
 
 from bursar._connection import Connection
 from bursar._errors import UnavailableError
-from bursar._patience import patiently
 from bursar._progress import Report
-from bursar._wire_errors import translated
 from bursar_models.arrays import FloatArray
 from bursar_models.checks import whole
 from bursar_proto.v1 import dummy_pb2, fit_pb2
@@ -64,15 +62,13 @@ def run_dummy(connection: Connection, fit: fit_pb2.PreviewRequest, rows: Synthet
         request.columns.add(name=name, values=values)
 
     def attempt(timeout: float | None) -> Any:
-        connection.check_once()
-        with translated(connection.peer):
-            call = connection.dummies.RunDummy(request, timeout=timeout, metadata=connection.metadata)
-            try:
-                return _read(call, report)
-            finally:
-                call.cancel()
+        call = connection.dummies.RunDummy(request, timeout=timeout, metadata=connection.metadata)
+        try:
+            return _read(call, report)
+        finally:
+            call.cancel()
 
-    model = patiently(attempt, seconds=connection.patience, timeout=connection.timeout)
+    model = connection.patiently(attempt)
     if model is None:
         raise UnavailableError("the stream ended before the model")
     return model

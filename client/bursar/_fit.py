@@ -80,12 +80,6 @@ STOP: ContextVar[Stop] = ContextVar("STOP")
 def fit(connection: Connection, request: Request, asked: Asked, report: Report) -> Any:
     """Return the released model of a request, see `_Fit.persist`; or what is decoded here from earlier sketches.
 
-    Args:
-        connection: to the server.
-        request: of any kind.
-        asked: what is asked beside it.
-        report: told of progress.
-
     Raises:
         InvalidRequestError: the request cannot be sent.
         Error: a call failed.
@@ -111,13 +105,6 @@ def fit(connection: Connection, request: Request, asked: Asked, report: Report) 
 
 def dry_run(connection: Connection, request: Request, asked: Asked, rows: SyntheticRows, report: Report) -> Any:
     """Return the model that the server's code makes of synthetic rows.
-
-    Args:
-        connection: to the server.
-        request: of any kind.
-        asked: what is asked beside it.
-        rows: which rows.
-        report: told of progress.
 
     Raises:
         InvalidRequestError: the request cannot be sent.
@@ -220,10 +207,7 @@ _SECONDS = 3.0
 def paid_once(connection: Connection, request: Request, asked: Asked) -> Iterator[Asked]:
     """Give a paid fit its name, and note how it ends; an error or interrupt says whether it was paid.
 
-    Args:
-        connection: to the server.
-        request: of any kind.
-        asked: what is asked beside it; its request_id is empty unless the caller named the fit.
+    The name is `asked.request_id` if the caller gave one.
 
     Raises:
         InvalidRequestError: the request cannot be sent.
@@ -304,11 +288,8 @@ class _Fit(Generic[Result]):
     """One request and what its answer means.
 
     Attributes:
-        connection: to the server.
-        method: of the service; its responses are a receipt, progress and a model.
         request: message of the fit, which has a request_id, empty for what is free.
         convert: makes the result of the wire's model and the receipt.
-        report: told of progress.
     """
 
     connection: Connection

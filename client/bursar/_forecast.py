@@ -29,15 +29,6 @@ def forecast(
     What noise does depends on its size beside the number of rows. So a large table is stood in for by fewer rows, with
     as much less noise: a spend of rho on n rows is rho (n / m)^2 on m.
 
-    Args:
-        run: makes a model in a dry run.
-        like: what the rows are expected to look like.
-        columns: public schema of the fit's columns.
-        n: number of rows of the table.
-        price: what the fit would debit.
-        spend: what it is asked for with.
-        report: told of progress.
-
     Raises:
         InvalidRequestError: no rows can be drawn, or the fit releases nothing that has an error.
         Error: a dry run failed.

@@ -67,10 +67,7 @@ class Shelf:
 
     A file that cannot be read or written is no error: the head is kept in memory then, and one warning says so.
 
-    Args:
-        path: of the file; None keeps nothing.
-        server: names the server in the file.
-        address: of it, for people who read the file.
+    Without a path nothing is kept.
     """
 
     def __init__(self, path: Path | None, server: str, address: str = "") -> None:
@@ -147,11 +144,7 @@ Ask = Callable[[int], Shown]
 
 
 class History:
-    """The newest head that was seen of one server. Safe for threads.
-
-    Args:
-        shelf: keeps it between programs.
-    """
+    """The newest head that was seen of one server. Safe for threads."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf

@@ -27,11 +27,7 @@ _JITTER = 0.5
 
 
 class Patience:
-    """Time that one call may still wait for a busy server.
-
-    Args:
-        seconds: that it may wait in all; its own waits, not the server's time.
-    """
+    """Seconds that one call may still wait for a busy server: its own waits, not the server's time."""
 
     def __init__(self, seconds: float) -> None:
         self._left = seconds
@@ -39,9 +35,7 @@ class Patience:
     def pause(self, error: Error, deadline: float | None) -> None:
         """Wait as long as the server advised, and a little longer.
 
-        Args:
-            error: of the try that was turned away.
-            deadline: of the call, on the clock `time.monotonic`; None for none.
+        The deadline is on the clock `time.monotonic`.
 
         Raises:
             Error: the same, at once, if the server gave no advice or no such time is left.
@@ -60,10 +54,7 @@ class Patience:
 def patiently(attempt: Callable[[float | None], Result], *, seconds: float, timeout: float | None) -> Result:
     """Return the result of an attempt, repeated as often as the server asks for and patience allows.
 
-    Args:
-        attempt: makes one try; gets the seconds that are left of `timeout`.
-        seconds: that may be waited in all.
-        timeout: seconds that all of it may take; None for no limit.
+    The attempt gets the seconds that are left of `timeout`, which all of it may take; `seconds` may be waited in all.
 
     Raises:
         OverloadedError: the last try's.

@@ -139,12 +139,6 @@ def plan(
 ) -> Plan:
     """Return the plan of a study.
 
-    Args:
-        study: what is to be fitted, and for how much.
-        preview: gives the preview of one of them.
-        limits: what every request has to fit into.
-        paid: request ids that were debited already.
-
     Raises:
         Error: a preview failed.
     """
@@ -176,11 +170,7 @@ def divided(
 ) -> list[Amount | None]:
     """Return the amounts into which a total is divided; together they cost no more than it does.
 
-    Args:
-        total: of all.
-        shares: weights of the requests, 0 for one that uses earlier releases alone; None for equal ones.
-        requests: which share it.
-        limits: of the dataset and the caller.
+    Shares are weights of the requests, 0 for one that uses earlier releases alone; None for equal ones.
 
     Raises:
         InvalidRequestError: the shares are not as many as the requests, none is positive, or the total is too small.

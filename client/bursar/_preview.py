@@ -142,11 +142,7 @@ class Preview:
 def with_forecast(preview: Preview, made: Forecast, widths: Mapping[str, float], target: str | None) -> Preview:
     """Return a preview whose expected accuracies, and verdict on them, are a forecast's where it has them.
 
-    Args:
-        preview: with rules of thumb.
-        made: the forecast.
-        widths: widths of the columns' ranges, as for `usefulness.findings`.
-        target: a regression's target column.
+    The widths are those of the columns' ranges, as for `usefulness.findings`.
     """
     guessed = {str(one) for one in findings(preview.expected, widths, target)}
     expected = {**preview.expected, **made.expected}
@@ -171,9 +167,7 @@ def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Pr
     return Preview(
         price=_convert.price_from(message.price),
         remaining=_convert.remaining_from(message.remaining, message.remaining),
-        available=_convert.remaining_from(
-            message.available if message.HasField("available") else message.remaining, message.remaining
-        ),
+        available=_convert.remaining_from(message.available, message.remaining),
         affordable=message.affordable,
         fits_left=message.fits_left,
         noise=tuple(map(_convert.noise_from, message.noise)),

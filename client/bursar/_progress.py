@@ -14,11 +14,7 @@ Report = Callable[[int, int], None]
 
 
 class OneMore:
-    """Tells a report of the server's steps and of one that is done here, after them.
-
-    Args:
-        report: told.
-    """
+    """Tells a report of the server's steps and of one that is done here, after them."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -38,9 +34,7 @@ class OneMore:
 def progress_bar(show: bool | None, title: str) -> Iterator[Report]:
     """Show progress on standard error, or in a notebook as an output that is empty at the end.
 
-    Args:
-        show: None shows it on terminals and in notebooks, and nowhere else.
-        title: words before the bar.
+    If `show` is None, terminals and notebooks show it, and nothing else.
     """
     if show is False or (show is None and not (_is_notebook() or _is_terminal())):
         yield _ignore

@@ -251,11 +251,7 @@ class _Answer:
 
 
 class _Recorder(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
-    """Keeps every exchange but those about the ledger's history.
-
-    Attributes:
-        exchanges: in the order in which they ended.
-    """
+    """Keeps every exchange but those about the ledger's history."""
 
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []

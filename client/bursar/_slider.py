@@ -16,11 +16,7 @@ PERCENTS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 2
 
 
 def spend_slider(preview: Callable[[Percent], Preview], percents: Sequence[float]) -> Any:
-    """Return the slider.
-
-    Args:
-        preview: function that asks for the preview of a spend.
-        percents: spends in percent of the whole budget, in ascending order.
+    """Return the slider over spends in percent of the whole budget, in ascending order.
 
     Raises:
         MissingDependencyError: anywidget is not installed.

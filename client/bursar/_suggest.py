@@ -209,10 +209,7 @@ def suggest(ask: Callable[[Spend], Preview], target: Target, spend: Spend) -> Su
     What a preview promises gets better with the amount, but for places where the server makes another choice, such as
     one more step; the amount that is found has a larger one's promise in any case.
 
-    Args:
-        ask: gives the preview of a fit for a spend.
-        target: what it shall promise.
-        spend: the first amount that is tried, and of which kind they are.
+    The given spend is tried first, and says of which kind the amounts are.
 
     Raises:
         InvalidRequestError: no amount up to 1e6 does, the preview does not tell what was asked for, or the spend is
@@ -243,11 +240,6 @@ def suggest_foretold(ask: Callable[[Spend], Preview], target: Target, spend: Spe
     """Return an amount with which a forecast promises the target and hardly more, and the range of amounts.
 
     The error of noise goes with 1 / epsilon, or the root of 1 / rho, which gives the next amount to try.
-
-    Args:
-        ask: gives the preview of a fit for a spend, with a forecast.
-        target: what it shall promise.
-        spend: the first amount that is tried, and of which kind they are.
 
     Raises:
         InvalidRequestError: none of the amounts that were tried does, the preview does not tell what was asked for, or

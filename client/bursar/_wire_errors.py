@@ -92,9 +92,6 @@ class Peer:
 def translated(peer: Peer) -> Iterator[None]:
     """Raise this package's errors for gRPC's, with the original as the cause. Wrap only calls into gRPC in it.
 
-    Args:
-        peer: named in errors about the connection.
-
     Raises:
         Error: whatever gRPC raised.
     """

@@ -6,7 +6,6 @@ answers for all of them and admission takes the same time in a long ledger as in
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from dataclasses import dataclass
@@ -61,7 +60,7 @@ def read_account(store: Store, name: str) -> Account:
     )
     if row is None:  # a registration names its account, so only a file that does not verify comes here
         raise KeyError(f"account {name!r} has no registration")
-    return Account(name, _fraction(row[0]), (row[1], row[2]), (row[3], row[4]))
+    return Account(name, decode_fraction(row[0]), (row[1], row[2]), (row[3], row[4]))
 
 
 _INSIDE = """
@@ -81,8 +80,8 @@ def bounds(store: Store, account: Account, analyst: str) -> Bounds:
     own, everyone, call, total, debit = store.only(_INSIDE, account.name, analyst, EVERYONE)
     allowance = everyone if own is None else own
     return Bounds(
-        allowance=None if allowance is None else account.part(_fraction(allowance)),
-        call=None if call is None else account.part(_fraction(call)),
+        allowance=None if allowance is None else account.part(decode_fraction(allowance)),
+        call=None if call is None else account.part(decode_fraction(call)),
         spent=_spent_by(store, analyst, total or 0, debit or 0),
     )
 
@@ -96,7 +95,7 @@ _SHARES = """
 def shares(store: Store, account: str) -> dict[str | None, Fraction]:
     """Return the limits of an account that are in force: shares by analyst, the call limit under None."""
     found = store.rows(_SHARES, account)
-    return {row["analyst"]: _fraction(row["share"]) for row in found if row["share"] is not None}
+    return {row["analyst"]: decode_fraction(row["share"]) for row in found if row["share"] is not None}
 
 
 def spenders(store: Store, account: str) -> dict[str, tuple[int, int]]:
@@ -134,8 +133,3 @@ def limits(account: Account, inside: Bounds) -> SpendingLimits:
         allowance=None if inside.allowance is None else remaining(inside.allowance, inside.spent, account.order),
         call=None if inside.call is None else remaining(inside.call, NOTHING, account.order),
     )
-
-
-@functools.lru_cache(maxsize=1024)
-def _fraction(text: str) -> Fraction:
-    return decode_fraction(text)

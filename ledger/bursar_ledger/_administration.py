@@ -88,14 +88,8 @@ def set_allowance(
 ) -> Entry:
     """Set the part of the account's total that an analyst may spend, from 0 to 1; None ends the allowance.
 
-    Args:
-        store: open ledger file.
-        dataset: dataset of the account.
-        analyst: a principal, or `EVERYONE` for each analyst without an allowance of their own.
-        share: exact; it follows the total when that changes.
-        actor: administrator who sets it.
-        reason: reason, for auditors.
-        dry_run: write nothing.
+    `share` is exact and follows the total when that changes. `EVERYONE` stands for each analyst without an allowance of
+    their own.
 
     Raises:
         UnknownDatasetError: there is no such dataset.

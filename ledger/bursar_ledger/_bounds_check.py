@@ -41,13 +41,7 @@ _ABSOLUTE = Fraction(1, 10**35)
 
 
 def price_range(gaussian: Iterable[GaussianNumbers], others: Sequence[Event], order: Fraction) -> tuple[int, int]:
-    """Return the smallest and the largest right price of events at Renyi order `order`, in units of 2^-40.
-
-    Args:
-        gaussian: Gaussian events, by their numbers.
-        others: the other events.
-        order: order of the divergence.
-    """
+    """Return the smallest and the largest right price of events at Renyi order `order`, in units of 2^-40."""
     above, below = _gaussian(gaussian, order)
     if not others:
         return (price := -((-above << 40) // below)), price

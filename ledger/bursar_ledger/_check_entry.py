@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ._bounds_check import failure_units, price_range
@@ -72,7 +70,7 @@ _HEAVY = frozenset({"events", "manifest", "method", "number", "parameters", "rea
 
 def _price_problems(details: Fields) -> list[str]:
     gaussian, others = decode_events(details["events"])
-    low, high = price_range(gaussian, others, _order(details["order"]))
+    low, high = price_range(gaussian, others, decode_fraction(details["order"]))
     problems = []
     if not low <= details["cost_units"] <= high:
         problems.append(f"the debit is {details['cost_units']} units, but its events cost {low}")
@@ -80,8 +78,3 @@ def _price_problems(details: Fields) -> list[str]:
     if details["delta_units"] != failure:
         problems.append(f"the debit is {details['delta_units']} units of delta, but its events may fail with {failure}")
     return problems
-
-
-@functools.lru_cache(maxsize=1024)
-def _order(text: str) -> Fraction:
-    return decode_fraction(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -37,6 +38,7 @@ def encode_fraction(value: Fraction | int) -> str:
     return f"{value.numerator}/{value.denominator}"
 
 
+@functools.lru_cache(maxsize=1024)  # a ledger has few fractions, and an audit reads them in every entry
 def decode_fraction(text: str) -> Fraction:
     """Decode what `encode_fraction` wrote.
 

@@ -30,16 +30,9 @@ def issue(
 ) -> Entry:
     """Put a credential in force.
 
-    Args:
-        store: open ledger file.
-        name: name of the holder.
-        role: role of the holder.
-        token_hash: SHA-256 of a token of at least 256 random bits.
-        actor: administrator who issues it.
-        reason: reason, for auditors.
-        expires: time in UTC, such as 2026-11-22T03:30:00Z, from which it is refused; None for never.
-        datasets: the only datasets that the holder may see; None for all.
-        dry_run: write nothing.
+    `token_hash` is the SHA-256 of a token of at least 256 random bits. From `expires` on, a time in UTC such as
+    2026-11-22T03:30:00Z, the credential is refused; None is never. `datasets` are the only ones that the holder may
+    see; None is all.
 
     Raises:
         CredentialExistsError: the name has one in force, or the token was issued before.
@@ -82,13 +75,7 @@ def revoke(
 ) -> Entry:
     """End the credential in force of a name.
 
-    Args:
-        store: open ledger file.
-        name: name of the holder.
-        actor: administrator who revokes it.
-        reason: reason, for auditors.
-        keep_admin_at: time of now in UTC; the last administrator's credential that is in force then is kept.
-        dry_run: write nothing.
+    `keep_admin_at` is the time of now in UTC: the last administrator's credential that is in force then is kept.
 
     Raises:
         UnknownCredentialError: there is none.

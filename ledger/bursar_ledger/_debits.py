@@ -113,12 +113,6 @@ def write_off(store: Store, request: DebitRequest, *, actor: str, reason: str) -
 
     As `debit`, with the maximum per call lifted for this one debit. It gets the empty release: there is none.
 
-    Args:
-        store: open ledger file.
-        request: principal, dataset and events to debit.
-        actor: administrator who debits it.
-        reason: reason, for auditors.
-
     Raises:
         As `debit` does.
     """
@@ -244,12 +238,7 @@ def releases(
 ) -> tuple[ReleaseRecord, ...]:
     """Return debits in order, of one principal or all (None), on one dataset or all (None).
 
-    Args:
-        store: open ledger file.
-        principal: analyst who asked.
-        dataset: name of the dataset.
-        after: only debits of later entries.
-        limit: largest number of debits; None for all.
+    Only debits of entries later than `after` are returned, and at most `limit` of them.
     """
     wanted = ["kind = 'debit'", "number > ?"]
     given: list[object] = [after]

@@ -38,9 +38,7 @@ ACCOUNT_STATES = frozenset({EntryKind.REGISTRATION, EntryKind.BUDGET, EntryKind.
 def by_kind(handlers: Mapping[EntryKind, _T], *, without: Collection[EntryKind] = ()) -> dict[str, _T]:
     """Return a table with a handler for each kind, which is looked up by the text that an entry holds.
 
-    Args:
-        handlers: handlers of the kinds.
-        without: kinds that are left out on purpose.
+    Kinds that are left out on purpose are `without`.
 
     Raises:
         ValueError: a kind is in neither, so it was forgotten, or in both.

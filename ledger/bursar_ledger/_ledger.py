@@ -21,9 +21,8 @@ from ._backup import copy_to
 from ._canonical import Entry
 from ._kinds import EntryKind
 from ._opening import BUSY_SECONDS, translated
-from ._schema import check_version
+from ._schema import applied, apply, check_version, known
 from ._store import Store
-from ._upgrade import upgrade
 from ._verify import check
 from ._witnessed import Witness, check_witnessed
 from .errors import LedgerCorruptError
@@ -104,7 +103,7 @@ class Ledger:
             problems = check(store.db, reprice=reprice, processes=processes).problems if quick is None else quick
             if problems:
                 raise LedgerCorruptError(problems)
-            upgrade(store)
+            _upgrade(store)
         except BaseException:
             store.close()
             raise
@@ -200,3 +199,17 @@ class Ledger:
             LedgerUnavailableError: the copy cannot be written.
         """
         copy_to(self._store, Path(path))
+
+
+def _upgrade(store: Store) -> None:
+    """Apply the migrations that a file has not had, and append an entry about them, in one transaction."""
+
+    def upgraded() -> None:
+        had = applied(store.db)
+        if had != known():  # else another process was faster
+            apply(store.db)
+            details = {"from": had[-1], "to": known()[-1], "reason": "a newer version"}
+            store.append(EntryKind.UPGRADE, actor="bursar", details=details)
+
+    if applied(store.db) != known():
+        store.decide(upgraded)

@@ -140,9 +140,6 @@ ADVICE = (
 class OpenMark:
     """Mark of a ledger that this process uses; made before the ledger is opened, closed after it.
 
-    Args:
-        ledger: path of the ledger.
-
     Raises:
         LedgerLostError: there is no mark.
         LedgerUnavailableError: it cannot be opened for writing, or locked.
@@ -244,9 +241,6 @@ class OpenFiles:
 
     SQLite goes on in files that were removed or replaced, and another process then begins a history of its own beside
     them. A path that has the device and inode of an open file names that file, since its inode cannot be used again.
-
-    Args:
-        ledger: path of the ledger, open, with a -wal and a -shm file.
 
     Raises:
         LedgerUnavailableError: one of the files is missing or has further names.

@@ -27,18 +27,10 @@ class AccountTotals:
     Attributes:
         name: name of the account: the dataset that was registered first.
         datasets: all names that share it, in order.
-        adjacency: effect of one privacy unit on each of them.
-        epsilon: epsilon of the total in force.
-        delta: delta of the total in force.
-        delta_fail_share: part of delta that approximate releases may spend.
         order: Renyi order of the total in force.
-        cap_cost_units: cap of the total in force.
-        cap_delta_units: cap of the failure probability, of the total in force.
         budgets: every total that was promised: (entry, epsilon, delta). If totals were changed because of what was
             released, their deltas add up.
         spent_cost_units: sum over all debits, at the order in force.
-        spent_delta_units: sum of the failure probabilities of all debits.
-        debits: number of debits.
         analysts: amount that each analyst spent: (cost units, delta units).
     """
 

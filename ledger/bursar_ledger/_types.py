@@ -68,18 +68,13 @@ class DatasetState:
     """Dataset, and the state of the account that pays for it.
 
     Attributes:
-        name: name of the dataset.
         account: name of the first registered dataset of the same people. Budget, order and sums are the account's.
-        adjacency: effect of one privacy unit on the table.
         budget: the total in force.
         content_tag: content tag of the newest snapshot.
         manifest: public schema of the newest snapshot.
-        retired: True if it accepts no new debits.
         order: Renyi order at which the account's debits are priced.
         cap_cost_units: the total in force, as the filter counts it.
-        cap_delta_units: cap of the failure probability, as the filter counts it.
         spent_cost_units: sum over the account's debits; above the cap after a lowering.
-        spent_delta_units: sum of the failure probabilities of the account's debits.
         destroyed: what the ledger says is gone for good: "rows", and after them "key".
         withdrawn: True if it is retired because its registration was a mistake.
     """

@@ -1,20 +1,4 @@
-"""Exceptions that the ledger raises; no exception of another library leaves it.
-
-LedgerError
-├── BudgetExhaustedError      the request does not fit; nothing changed
-├── RequestIdReusedError      the same request_id with another body
-├── ReleaseExistsError        the debit has other released bytes already
-├── UnknownDatasetError, UnknownEntryError, UnknownCredentialError
-├── DatasetExistsError, CredentialExistsError, LedgerExistsError
-├── NameConflictError         a name that differs from another one in case only
-├── LastAdministratorError    no administrator's credential would be left
-├── DatasetRetiredError       no new debits on this dataset
-├── AccountConflictError      people, rows or totals that do not go together
-├── LedgerUnavailableError    the file cannot be read or written now (busy, full, missing)
-├── LedgerLostError           the file lacks entries that were confirmed; it is not opened
-├── LedgerVersionError        the file was written by a newer version
-└── LedgerCorruptError        the file is not what this program wrote; names the entry
-"""
+"""Exceptions that the ledger raises; no exception of another library leaves it."""
 
 from __future__ import annotations
 

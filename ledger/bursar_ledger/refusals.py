@@ -64,9 +64,6 @@ class Refusal:
 class Refusals:
     """Counter of refusals in a file; safe to use from several threads.
 
-    Args:
-        path: path of the file, which is made if it is not there, for its owner to read.
-
     Raises:
         sqlite3.Error, OSError: the file cannot be used.
     """

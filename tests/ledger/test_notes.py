@@ -42,7 +42,7 @@ def test_keys_and_signatures_are_those_of_go() -> None:
     note = Note.parse(GO_NOTE)
     assert note.text == GO_TEXT
     assert note.signed_by([KEY.verifier, verifier]) == verifier
-    assert note.signatures[0].value == signer.sign(GO_TEXT.encode())
+    assert signer.note(GO_TEXT) == GO_NOTE
 
 
 def test_another_log_key_has_the_id_that_it_is_known_by() -> None:

@@ -64,8 +64,7 @@ class Connecting:
     def completed(self, *, new: bool = False) -> Connecting:
         """Fill what was not given from the environment and the file of settings.
 
-        Args:
-            new: the profile may be one that is not kept yet.
+        The profile of `new` settings may be one that is not kept yet.
 
         Raises:
             click.ClickException: the file is not one of settings, or has no such profile.
@@ -82,9 +81,6 @@ class Connecting:
 
     def client(self, timeout: float | None = None) -> bursar.Client:
         """Return a client of that server.
-
-        Args:
-            timeout: seconds that one call may take; None for no limit.
 
         Raises:
             bursar.Error: the certificate or the token cannot be one.

@@ -83,11 +83,7 @@ METHODS = (
 
 
 class _Typed:
-    """The options of a request, and what was typed as the request.
-
-    Args:
-        kind: class of the request.
-    """
+    """The options of a request, and what was typed as the request."""
 
     def __init__(self, kind: type[bursar.Request]) -> None:
         self._kind = kind

@@ -40,9 +40,7 @@ def colours() -> bool | None:
 def say(text: object, *, err: bool = False) -> None:
     """Print text of one or more lines; what is not printable in them is escaped.
 
-    Args:
-        text: or something that shows itself as text.
-        err: on standard error, which has everything that is no result.
+    Standard error has everything that is no result.
     """
     for line in str(text).splitlines():
         click.echo(visible(line), err=err)
@@ -91,10 +89,7 @@ def _fields(value: Any) -> dict[str, Any]:
 def say_table(header: Sequence[str], rows: Sequence[Sequence[object]], whole: Collection[str] = ()) -> None:
     """Print left-aligned columns under a bold header; on a terminal that is too narrow, the widest ones are wrapped.
 
-    Args:
-        header: names of the columns.
-        rows: cells, as many in each.
-        whole: columns that are never wrapped, because people copy what is in them.
+    Columns that are `whole` are never wrapped, because people copy what is in them.
     """
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     lines = table(header, rows, width, whole)
@@ -106,11 +101,6 @@ def chosen(
     columns: str | None, header: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
     """Return the header and the rows of the columns that were asked for, in their order.
-
-    Args:
-        columns: names between commas; None for all.
-        header: names of the columns.
-        rows: cells, as many in each.
 
     Raises:
         click.UsageError: there is no such column.
@@ -129,11 +119,7 @@ def table(
 ) -> list[str]:
     """Lines of left-aligned columns.
 
-    Args:
-        header: names of the columns.
-        rows: cells, as many in each.
-        width: characters in a line; cells of the widest columns are wrapped to fit. None for any.
-        whole: columns that are never wrapped.
+    Cells of the widest columns that are not `whole` are wrapped to fit `width` characters; None is any number.
 
     Returns:
         Lines; the first one is the header unless a name in it is wrapped.

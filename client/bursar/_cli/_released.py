@@ -156,7 +156,7 @@ def decode(
 ) -> None:
     """Decode clusters from a sketch, for any number of them.
 
-    The sketch is a file that bursar fit sketch --save or bursar-admin sketch wrote.
+    The sketch is a file that bursar fit sketch-kmeans --save or bursar-admin sketch wrote.
 
     \b
       bursar model decode sketch.json --clusters 5
@@ -236,11 +236,7 @@ def save_released(released: Released, path: Path) -> None:
 
 
 def check_new(path: Path, *, new: bool = True) -> None:
-    """Check that a file can be written, before anything is paid.
-
-    Args:
-        path: of it.
-        new: it must not be there yet.
+    """Check that a file can be written, and with `new` that it is not there yet, before anything is paid.
 
     Raises:
         click.ClickException: it cannot.

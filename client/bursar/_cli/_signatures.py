@@ -46,9 +46,6 @@ class Argument:
 def arguments(kind: type[bursar.Request]) -> list[Argument]:
     """Return the arguments of a request, in its order.
 
-    Args:
-        kind: class of the request.
-
     Raises:
         TypeError: an argument has a type that no option can be made for; this module then needs a line for it.
     """
@@ -124,10 +121,6 @@ SPEND = (
 
 def spend(given: Given, *, must: bool) -> bursar.Spend | None:
     """Return the spend that was typed.
-
-    Args:
-        given: what was typed.
-        must: there has to be one.
 
     Raises:
         click.UsageError: none, or more than one.

@@ -14,12 +14,7 @@ import bursar
 
 
 class Value(click.ParamType[Any]):
-    """An option's value, read by a function.
-
-    Args:
-        name: shown in the help for the value.
-        read: makes the SDK's value of what was typed.
-    """
+    """An option's value, read by a function."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name

@@ -60,11 +60,6 @@ class SeparatedGMMKind(Kind[SeparatedGMM]):
 def separated_gmm_from(message: fit_pb2.SeparatedGMM, receipt: Receipt | None, *, sought: int) -> GaussianMixture:
     """Return a released mixture of the components that were found.
 
-    Args:
-        message: of the wire.
-        receipt: of its debit.
-        sought: how many were asked for.
-
     Raises:
         ServerError: the parameters are not those of a mixture, or of another number of components than it says.
     """

@@ -85,12 +85,6 @@ def decode_earlier(
 ) -> KMeans | GaussianMixture:
     """Decode earlier sketches, for free.
 
-    Args:
-        request: names a sketch, or has foreign ones.
-        asked: what is asked beside it.
-        fetch: gets a sketch of the caller's from the server.
-        free_receipt: makes the receipt of what is computed from no release of this server.
-
     Raises:
         InvalidRequestError: there is nothing to decode, or it does not end in bounded time.
         Error: a call to the server failed.
@@ -117,11 +111,8 @@ def decode(
 ) -> KMeans | GaussianMixture:
     """Decode what a server would decode from the same numbers, but for rounding.
 
-    Args:
-        request: what to decode.
-        source: the caller's own sketch; None if all are foreign.
-        receipt: of the model.
-        before: noise of the releases before the sketch, for the model to tell.
+    There is no `source`, the caller's own sketch, if all are foreign. The model also tells of the noise of the releases
+    `before` the sketch.
 
     Raises:
         InvalidRequestError: the sketches do not go together.

@@ -53,10 +53,7 @@ def colours_of(names: Sequence[str]) -> dict[str, str]:
 def burn_down_svg(burn: BurnDown, colours: dict[str, str], prefix: str) -> str:
     """Draw what was left after each entry, by entry number and by time.
 
-    Args:
-        burn: at least one point.
-        colours: colours of the analysts.
-        prefix: unlike those of other charts on the page; the ids within the SVG begin with it.
+    There is at least one point. The ids within the SVG begin with `prefix`, unlike those of other charts on the page.
     """
     import matplotlib as mpl
 

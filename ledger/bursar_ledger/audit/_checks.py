@@ -23,15 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Findings:
-    """Findings about a ledger.
-
-    Attributes:
-        verification: verification of the file by itself.
-        opinion: what dp-accounting says of its prices and totals.
-        comparisons: with signed checkpoints, one for each place.
-        key: the pinned key; None if there is none.
-        since: comparison with an earlier visit; None if none was given.
-    """
+    """Findings about a ledger."""
 
     verification: Verification
     opinion: SecondOpinion
@@ -87,14 +79,8 @@ def examine_file(
 ) -> Findings:
     """Verify a ledger file in every way; raises as `verified`.
 
-    Args:
-        path: the file.
-        key: that checkpoints are by.
-        places: places of checkpoints.
-        ask: True for a second opinion.
-        visit: earlier visit to compare with.
-        known: where the verification goes on.
-        heard: second opinion on what is known; counts only if the file goes on from there.
+    The verification goes on from `known`. `heard`, the second opinion on what is known, counts only if the file goes on
+    from there.
     """
     found = verified(path, known)
     heard = heard if found.known else None

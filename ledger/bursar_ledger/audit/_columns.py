@@ -88,16 +88,7 @@ _TYPES: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Filter:
-    """Selection of entries; None selects all.
-
-    Attributes:
-        dataset: entries about it, or about the account of this name.
-        analyst: debits of this analyst, and their releases.
-        method: debits by this RPC.
-        kinds: entries of these kinds; empty selects all.
-        since: not before; entries whose time cannot be read are kept.
-        until: before; entries whose time cannot be read are kept.
-    """
+    """Selection of entries, None and no kinds select all: from `since` on and before `until`, and those without a time."""
 
     dataset: str | None = None
     analyst: str | None = None

@@ -1,4 +1,4 @@
-"""Lines of a table as text, CSV, JSON lines or Parquet; none of them needs the whole table in memory."""
+"""Output of commands: lists of commands, and lines of a table as CSV, JSON or Parquet, never all of it in memory."""
 
 from __future__ import annotations
 
@@ -22,6 +22,17 @@ _BATCH = 10_000
 """Rows of Parquet that are in memory at a time."""
 # A spreadsheet takes a cell that begins so for a formula and runs it (OWASP, "CSV Injection").
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # with the full-width forms, which some programs accept, too
+
+
+class InOrder(click.Group):
+    """Group that lists its commands in the order in which they were added, each with its whole first sentence."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):  # click would cut off a long sentence at the end of the line
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=500)) for name in self.commands])
 
 
 def csv_lines(columns: Sequence[str], records: Iterable[Record]) -> Iterator[str]:

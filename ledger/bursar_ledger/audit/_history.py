@@ -72,10 +72,7 @@ class Spender:
 
     Attributes:
         cost_units: sum of the debits at the account's order in force.
-        delta_units: sum of their failure probabilities.
-        debits: number of debits.
         unreleased: number of debits without a stored release.
-        losses: privacy losses of the releases.
     """
 
     cost_units: int = 0

@@ -41,13 +41,7 @@ _DOTS = 160
 
 
 def pdf_of(page: str, told: History, now: datetime) -> bytes:
-    """Return the PDF of a report.
-
-    Args:
-        page: the HTML page.
-        told: what the page is about; its charts are drawn from this.
-        now: when it was made.
-    """
+    """Return the PDF of a report's HTML page; its charts are drawn from `told`."""
     pdf = FPDF(format="A4")
     fonts = Path(mpl.get_data_path()) / "fonts" / "ttf"  # they have what Latin, Greek and Cyrillic names need
     pdf.add_font("sans", "", fonts / "DejaVuSans.ttf")

@@ -56,16 +56,7 @@ def page(
     now: datetime,
     new: Changes | None = None,
 ) -> str:
-    """Return the page about a ledger file.
-
-    Args:
-        name: name of the file.
-        found: what verification found.
-        told: what the entries say; figures are theirs.
-        refusals: as the server noted them; None if it left no note.
-        now: when it was verified.
-        new: what changed since an earlier visit; None if none was given.
-    """
+    """Return the page about a ledger file."""
     return _TEMPLATES.get_template("page.html").render(
         name=name,
         style=Markup(style()),  # noqa: S704  our own file
@@ -77,14 +68,7 @@ def page(
 
 
 def opening(name: str, found: Findings | None, told: History, now: datetime) -> Markup:
-    """Return the verdict, and what was verified.
-
-    Args:
-        name: name of the file.
-        found: None while it is being verified.
-        told: what the entries say.
-        now: when it was verified, or read.
-    """
+    """Return the verdict, and what was verified; nothing is `found` while it is being verified."""
     html: Markup = _PARTS.opening(_badge(found), report_facts(name, found, told, now))
     return html
 

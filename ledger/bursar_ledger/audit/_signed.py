@@ -6,7 +6,6 @@ line is not a size.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from datetime import datetime
 from pathlib import Path
@@ -44,9 +43,7 @@ def sign_report(report: Path, found: Findings, key: SigningKey, now: datetime) -
         f"verdict {verdict(found).standing.value}",
         f"time {now.isoformat(timespec='seconds')}",
     )
-    text = "".join(f"{line}\n" for line in lines)
-    signature = key.verifier.key_id + key.sign(text.encode())
-    return f"{text}\n\u2014 {key.name} {base64.b64encode(signature).decode('ascii')}\n"
+    return key.note("".join(f"{line}\n" for line in lines))
 
 
 def check_report(report: Path, note: str, key: VerifierKey) -> str:

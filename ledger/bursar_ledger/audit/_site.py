@@ -74,9 +74,7 @@ _hook = cast(Callable[[_Function], _Function], datasette.hookimpl)
 def site(watch: Watch, names: Iterable[str] = ()) -> Iterator[Any]:
     """Make Datasette with the pages about a ledger, for the block; its `app()` is the ASGI application.
 
-    Args:
-        watch: watch of the ledger.
-        names: hosts that browsers may ask for, beside `localhost` and the address that the connection came to.
+    `names` are as in `_web.guarded`.
     """
     plugin = _Pages(watch, frozenset(name.lower() for name in names))
     pm.register(plugin, name="bursar-audit")

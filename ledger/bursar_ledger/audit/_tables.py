@@ -88,12 +88,7 @@ def fill(
 ) -> History:
     """Replace every table at once, and return the history of the entries that are certain.
 
-    Args:
-        db: connection of `scratch`.
-        entries: entries of the ledger, from the first on.
-        found: what verification found; None if it has not ended.
-        refusals: as the server noted them.
-        now: when the ledger was looked at.
+    Nothing is `found` while the verification has not ended.
     """
     told = History()
     db.execute("BEGIN")

@@ -70,14 +70,8 @@ class Look:
 class Watch:
     """Verifier of a ledger, on request, one look at a time.
 
-    Args:
-        path: path of the ledger; opened for reading only, and only while it is looked at.
-        key: the pinned key.
-        places: places of signed checkpoints.
-        ask: True for a second opinion.
-        visit: earlier visit to compare with.
-        folder: where the tables are made.
-        afresh: True to verify every entry, whatever an earlier visit verified.
+    The file is opened for reading only, and only while it is looked at; tables are made in `folder`. With `afresh`,
+    every entry is verified, whatever an earlier visit verified.
     """
 
     def __init__(

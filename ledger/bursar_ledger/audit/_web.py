@@ -43,11 +43,8 @@ def guarded(
 ) -> App:
     """Return an application that answers requests for this host, of those who are admitted, with all headers.
 
-    Args:
-        app: application behind it.
-        names: hosts that browsers may ask for, beside `localhost` and the address that the connection came to.
-        admitted: whether a request may be answered.
-        refused: makes the answer to all others.
+    `names` are hosts that browsers may ask for, beside `localhost` and the address that the connection came to;
+    `refused` makes the answer to those who are not admitted.
     """
 
     async def wrapped(scope: Any, receive: Any, send: Any) -> None:
@@ -83,12 +80,7 @@ def _is_meant(scope: Any, names: frozenset[str]) -> bool:
 
 @contextlib.contextmanager
 def listening(host: str, port: int, *, beyond_this_machine: bool = False) -> Iterator[socket.socket]:
-    """Return a socket that listens.
-
-    Args:
-        host: address or name.
-        port: 0 takes a free one.
-        beyond_this_machine: whether others may reach it.
+    """Return a socket that listens; port 0 takes a free one.
 
     Raises:
         click.BadParameter: others would reach it and may not, or nothing can listen there.
@@ -114,15 +106,7 @@ def listening(host: str, port: int, *, beyond_this_machine: bool = False) -> Ite
 
 
 def serve(app: App, listener: socket.socket, subject: object, link: str, *, show: bool) -> None:
-    """Serve until it is interrupted, after printing the link.
-
-    Args:
-        app: application.
-        listener: where to listen.
-        subject: what the pages are about.
-        link: path of the one-time link.
-        show: whether to open a browser at the link.
-    """
+    """Serve until it is interrupted, after printing the link; `subject` is what the pages are about."""
     host, port = listener.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}{link}"
     click.echo(f"{visible(subject)}: open this link, which works once; Ctrl-C ends\n{url}")

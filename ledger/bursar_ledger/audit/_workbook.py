@@ -48,15 +48,6 @@ def write_workbook(
 ) -> None:
     """Write the workbook.
 
-    Args:
-        path: file to write.
-        name: name of the ledger's file.
-        found: what verification found.
-        told: what the entries say; figures are theirs.
-        refusals: as the server noted them; None if it left no note.
-        entries: the entries that are certain.
-        now: when it was verified.
-
     Raises:
         click.ClickException: there are more entries than a sheet has rows.
     """

@@ -17,7 +17,7 @@ from ._changes import Visit, changes, read_visit
 from ._checks import Findings, chain_of, compared_files, examine_file, read_key, read_place, verified
 from ._columns import COLUMNS, Filter, Line, lines, summary
 from ._entry_text import entry_in_words
-from ._formats import csv_lines, json_lines, json_text, replaced, write_lines, write_parquet
+from ._formats import InOrder, csv_lines, json_lines, json_text, replaced, write_lines, write_parquet
 from ._history import History, history
 from ._language import LANGUAGES, speaking
 from ._open import DIFFERENT, Row, noted_refusals, opened, rows
@@ -108,21 +108,8 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _JSON_LINES = click.option("--json", "form", flag_value="json", help="The same as --format json: one object a line.")
 
 
-class _InOrder(click.Group):
-    """Group that lists its commands in the order in which an auditor needs them, each with a sentence."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order in which they were added."""
-        return list(self.commands)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the whole first sentence of each: click would cut off a long one at the end of the line."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=500)) for name in self.commands])
-
-
 @click.group(
-    cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_STATUS
+    cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_STATUS
 )
 @click.version_option(package_name="bursar")
 def main() -> None:
@@ -437,14 +424,21 @@ def serve(
     """
     try:
         with _units_unread():
-            from ._serving import run
+            from ._site import link, site
+            from ._watch import watching
             from ._web import listening
+            from ._web import serve as serve_pages
     except ImportError as error:
         raise click.UsageError(f"this needs Datasette: pip install 'bursar[serve]' ({error})") from error
     with opened(ledger):
         pass  # what cannot be read is said here, and not in a browser
-    with listening(host, port, beyond_this_machine=beyond_this_machine) as listener, speaking(spoken):
-        run(ledger, key, places, listener, (host, *names), ask=second_opinion, visit=since, afresh=afresh, show=show)
+    with (
+        listening(host, port, beyond_this_machine=beyond_this_machine) as listener,
+        speaking(spoken),
+        watching(ledger, key, places, ask=second_opinion, visit=since, afresh=afresh) as watch,
+        site(watch, (host, *names)) as made,
+    ):
+        serve_pages(made.app(), listener, ledger, link(made), show=show)
 
 
 @contextlib.contextmanager

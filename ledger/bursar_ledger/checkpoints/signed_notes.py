@@ -170,9 +170,10 @@ class SigningKey:
         """Public half."""
         return VerifierKey(self.name, self._private().public_key().public_bytes_raw())
 
-    def sign(self, text: bytes) -> bytes:
-        """Return the 64-byte signature of a text; the same every time."""
-        return self._private().sign(text)
+    def note(self, text: str) -> str:
+        """Return a text with its signature, as a note; the same every time."""
+        signature = self.verifier.key_id + self._private().sign(text.encode())
+        return f"{text}\n{_DASH}{self.name} {_base64(signature)}\n"
 
     def _private(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(self.secret)
@@ -259,7 +260,7 @@ class Checkpoint:
 
     @property
     def time(self) -> str | None:
-        """Return the time of signing by the signer's clock, if the note has it."""
+        """Time of signing by the signer's clock, if the note has it."""
         return next((line.removeprefix("time ") for line in self.extensions if line.startswith("time ")), None)
 
     @property
@@ -284,9 +285,7 @@ class Checkpoint:
 
 def sign(checkpoint: Checkpoint, key: SigningKey) -> str:
     """Return the checkpoint as a note with the key's signature."""
-    text = checkpoint.text
-    signature = key.verifier.key_id + key.sign(text.encode())
-    return f"{text}\n{_DASH}{key.name} {_base64(signature)}\n"
+    return key.note(checkpoint.text)
 
 
 def open_note(note: str, key: VerifierKey) -> Checkpoint:

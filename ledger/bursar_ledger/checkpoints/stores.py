@@ -185,11 +185,7 @@ class StdoutPlace:
 
 
 def parse_place(text: str, base: Path) -> Place:
-    """Return the place that a text names: "file:PATH", "git:FOLDER" or "stdout".
-
-    Args:
-        text: as an operator writes it.
-        base: what relative paths start from.
+    """Return the place that a text names: "file:PATH" or "git:FOLDER", relative to `base`, or "stdout".
 
     Raises:
         ValueError: it names none.

@@ -94,12 +94,7 @@ def hash_token(token: str) -> bytes:
 
 
 class LedgerTokens:
-    """Tokens that this server issued: the ledger stores their hashes.
-
-    Args:
-        ledger: open ledger.
-        clock: function that returns seconds since 1970.
-    """
+    """Tokens that this server issued: the ledger stores their hashes."""
 
     def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time) -> None:
         self._ledger = ledger
@@ -130,10 +125,7 @@ def expiry(days: int, now: float) -> str:
 def authenticate(metadata: Iterable[tuple[str, str | bytes]], own: Tokens, provider: Tokens | None = None) -> Principal:
     """Return the holder of the token in `authorization: Bearer <token>`.
 
-    Args:
-        metadata: metadata of the call.
-        own: source of tokens in this server's own format.
-        provider: source of all other tokens; None: others are refused.
+    Tokens that are not in this server's `own` format are the provider's, and refused without one.
 
     Raises:
         UnauthenticatedError: the token is missing, malformed or not in force.

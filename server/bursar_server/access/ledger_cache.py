@@ -20,11 +20,7 @@ _MOST = 4096
 
 
 class Current:
-    """Answers of a ledger, each valid until the next entry.
-
-    Args:
-        ledger: open ledger.
-    """
+    """Answers of a ledger, each valid until the next entry."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

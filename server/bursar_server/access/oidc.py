@@ -95,12 +95,6 @@ class ProviderKeys:
 
     PyJWT's `PyJWKClient` is not used: it reads answers of any size, lets every call wait for the one that fetches,
     drops old keys once they are due, and asks a provider that fails again at every call.
-
-    Args:
-        settings: settings of the provider.
-        fetch: function that reads a document.
-        now: function that returns seconds on a monotonic clock.
-        events: are told if the provider does not answer.
     """
 
     def __init__(
@@ -194,11 +188,7 @@ class ProviderKeys:
 class OidcTokens:
     """Tokens of the identity provider; an `auth.Tokens`.
 
-    Args:
-        settings: settings of the provider; `issuer` is set.
-        keys: function from a key's name to the key; None: `ProviderKeys`.
-        clock: function that returns seconds since 1970.
-        events: are told if the provider does not answer.
+    Settings have an `issuer`; keys are those of `ProviderKeys` by default.
 
     Raises:
         OidcError: PyJWT is not installed.

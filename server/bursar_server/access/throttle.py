@@ -41,13 +41,7 @@ class _Bucket:
 
 
 class Buckets:
-    """Token buckets by name: `most` tokens at once, refilled within `seconds`.
-
-    Args:
-        most: tokens of a full bucket.
-        seconds: time in which an empty bucket fills.
-        now: function that returns seconds on a monotonic clock.
-    """
+    """Token buckets by name: `most` tokens at once, refilled within `seconds`."""
 
     def __init__(self, most: int, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -84,13 +78,7 @@ class _Failures:
 
 
 class Lockout:
-    """Counter of failures by name, which locks a name out after too many.
-
-    Args:
-        most: number of failures within `seconds` that locks a name out for as long.
-        seconds: length of the counting period and of a lockout.
-        now: function that returns seconds on a monotonic clock.
-    """
+    """Counter of failures by name: `most` of them within `seconds` lock a name out for as long."""
 
     def __init__(self, most: int, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -127,11 +115,7 @@ class Lockout:
 class Throttle:
     """Rate limit and lockout, as the gate uses them.
 
-    Args:
-        calls_per_minute: maximum number of calls of one principal.
-        failures: maximum number of failures of an address or a principal.
-        lockout_seconds: length of the counting period and of a lockout.
-        now: function that returns seconds on a monotonic clock.
+    An address or a principal is locked out after `failures` within `lockout_seconds`, for as long.
     """
 
     def __init__(

@@ -130,11 +130,6 @@ class Reloading:
 
     Open connections keep their pair; new ones get the newest.
 
-    Args:
-        certificates: paths of the files.
-        client_ca: file of the clients' authority; None for a server that requires no client certificates.
-        events: are told of every new pair, and of files that cannot be used.
-
     Raises:
         CertificateError: the files cannot be used now.
     """

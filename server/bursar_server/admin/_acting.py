@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from bursar_ledger import Entry, Ledger, LedgerError, LedgerLostError
+from bursar_ledger.audit._formats import json_text
 from bursar_server.config import Config, ConfigError
 from bursar_server.fits import InvalidFieldsError
 from bursar_server.jobs.errors import RowsUnavailableError
@@ -50,22 +51,9 @@ _ADVICE = ("list the datasets to see the names", "bursar-admin datasets lists th
 """Advice in the ledger's errors for programs, and its replacement for a terminal."""
 
 
-class InOrder(click.Group):
-    """Group that lists its commands in the order in which an owner needs them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order in which they were added."""
-        return list(self.commands)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each command with its whole first sentence: click would cut a long one at the end of the line."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=500)) for name in self.commands])
-
-
 def say_json(value: object) -> None:
     """Print JSON, indented, in printable ASCII."""
-    click.echo(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
+    click.echo(json_text(value, indent=2))
 
 
 @contextlib.contextmanager

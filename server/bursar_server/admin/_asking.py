@@ -45,10 +45,7 @@ _LONGEST_HEADER = 2**24
 def ask_manifest(name: str, columns: Names, csv: Place | None) -> dict[str, Any]:
     """Ask for a manifest; returns its fields, checked.
 
-    Args:
-        name: name that is proposed for the table.
-        columns: columns of a source that has types.
-        csv: CSV file, whose header is read instead.
+    Columns are those of a source that has types; of a CSV file the header is read instead.
 
     Raises:
         TableImportError: the file has no header.

@@ -15,8 +15,9 @@ import click
 
 from bursar_amounts import Part
 from bursar_ledger import EVERYONE, Budget, DatasetState, EntryKind, Ledger, Remainder
+from bursar_ledger.audit._formats import InOrder
 from bursar_server.access.oidc import is_principal
-from bursar_server.admin._acting import JSON, STATE, Act, InOrder, act, opened, say_json
+from bursar_server.admin._acting import JSON, STATE, Act, act, opened, say_json
 from bursar_server.admin._shares import Share, delta, table
 from bursar_server.admin._tables import APPROXIMATE_SHARE_HELP, accounts_names
 from bursar_server.admin._totals import I_KNOW, confirm_total, sentence

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
+from bursar_ledger.audit._formats import InOrder
 from bursar_ledger.checkpoints import ChainKey, Comparison, check_place, verifier_keys
-from bursar_server.admin._acting import JSON, STATE, Act, InOrder, act, opened, say_json
+from bursar_server.admin._acting import JSON, STATE, Act, act, opened, say_json
 from bursar_server.config import Config
 from bursar_server.ops.checkpoints import places_of, rotate_key, write_checkpoint
 

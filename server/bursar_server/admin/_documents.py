@@ -14,11 +14,12 @@ from pathlib import Path
 import click
 
 from bursar_ledger import Adjacency, DatasetState, Ledger
+from bursar_ledger.audit._formats import InOrder
 from bursar_ledger.audit._history import AccountHistory, history
 from bursar_ledger.audit._open import opened as opened_for_audit
 from bursar_ledger.audit._open import rows
 from bursar_ledger.audit._spend import Spend, spend_lines
-from bursar_server.admin._acting import STATE, InOrder, opened, say_json
+from bursar_server.admin._acting import STATE, opened, say_json
 from bursar_server.admin._totals import guesses
 from bursar_server.state import State
 from bursar_server.tables import Manifest
@@ -36,14 +37,7 @@ _UNPROTECTED = (
 
 @dataclass(frozen=True)
 class _Facts:
-    """Facts of a dataset that the documents state.
-
-    Attributes:
-        state: dataset and account, from the ledger.
-        manifest: public schema.
-        account: history of the account, as an auditor reads it.
-        spend: the account's line of `bursar-audit spend`.
-    """
+    """Facts of a dataset that the documents state."""
 
     state: DatasetState
     manifest: Manifest

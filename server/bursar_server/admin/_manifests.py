@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from bursar_server.admin._acting import FILE, JSON, InOrder, say_json
+from bursar_ledger.audit._formats import InOrder
+from bursar_server.admin._acting import FILE, JSON, say_json
 from bursar_server.admin._asking import ask_manifest, csv_form
 from bursar_server.admin._rows import Rows, rows_options
 from bursar_server.tables import (

@@ -57,14 +57,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Analyst:
-    """Amount that one analyst spent of an account.
-
-    Attributes:
-        name: name of the analyst.
-        fits: number of debits.
-        spent: part of the total, as a bar.
-        limit: allowance in words.
-    """
+    """Amount that one analyst spent of an account."""
 
     name: str
     fits: int
@@ -77,14 +70,9 @@ class Account:
     """Budget of one group of people.
 
     Attributes:
-        name: name of the account.
         datasets: tables that share it, each with its state in words.
         open: names of the tables that accept fits.
-        meaning: what the total means for a person.
-        spent: part of the total that is spent, as a bar.
-        left: what is left, in sentences.
         debits: number of debits; without one, a registration can be withdrawn.
-        analysts: analysts who spent of it or have an allowance.
         others: limits for everybody, in sentences.
     """
 
@@ -121,13 +109,7 @@ class Overview:
 
 
 def overview(held: Held, config: Config, health: str) -> Overview:
-    """Return everything that the page shows.
-
-    Args:
-        held: state directory and its ledger.
-        config: settings of the server.
-        health: answer of the server, in words.
-    """
+    """Return everything that the page shows."""
     ledger, now = held.ledger, datetime.datetime.now(datetime.UTC)
     states = {state.name: state for state in ledger.datasets()}
     newest = ledger.newest()[0]

@@ -48,12 +48,7 @@ Given = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Change:
-    """Change that the page offers: a command.
-
-    Attributes:
-        title: heading of its page.
-        words: words of the command.
-    """
+    """Change that the page offers: a command."""
 
     title: str
     words: tuple[str, ...]
@@ -80,13 +75,8 @@ class Field:
     """Field of a form, made from one parameter of a command.
 
     Attributes:
-        name: name of the parameter.
-        label: its name on the command line.
-        hint: its help.
         kind: "text", "flag", "choice" or "several".
         choices: values to choose from; suggestions for a text.
-        required: True if the command needs it.
-        value: values that are filled in.
     """
 
     name: str
@@ -128,10 +118,7 @@ class Trial:
 class Site:
     """Pages about one state directory.
 
-    Args:
-        program: group of all commands.
-        held: state directory and open ledger.
-        who: name of who makes the changes, as for --actor; None for the login.
+    Changes are made by `who`, as by --actor; None for the login.
 
     Raises:
         InvalidFieldsError: entries cannot hold the name.

@@ -91,11 +91,7 @@ class Rows:
 
 
 class _File(click.ParamType[Place]):
-    """File, or also a folder, which exists; or an address in a bucket.
-
-    Args:
-        kind: type of the paths.
-    """
+    """File, or also a folder, which exists; or an address in a bucket."""
 
     def __init__(self, kind: click.Path) -> None:
         self._kind = kind

@@ -48,10 +48,7 @@ def delta(units: int) -> str:
 def table(rows: Sequence[Sequence[object]], indent: str = "", whole: Collection[str] = ()) -> str:
     """Return left-aligned columns; on a terminal that is too narrow, the widest ones are shortened.
 
-    Args:
-        rows: cells; the first row is the header.
-        indent: text before every line.
-        whole: headers of columns that are never shortened.
+    The first row is the header; `whole` are headers of columns that are never shortened.
     """
     width = terminal_width()
     fitting = None if width is None else width - len(indent)

@@ -9,24 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
-import numpy as np
 from google.protobuf import json_format
 
 from bursar_models import Sketch
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits._requests import Violations, stop_if
-from bursar_server.fits.sketch._wire import LAWS, SIGNATURES, STRUCTURES, sketch_from, sketch_to
+from bursar_server.fits._requests import Violations
+from bursar_server.fits.sketch._wire import sketch_from, sketch_to
 from bursar_server.state import write_private
-
-NumberT = TypeVar("NumberT")
-
-UNITS: Mapping[fit_pb2.ColumnUnits.ValueType, str] = {
-    fit_pb2.COLUMN_UNITS_COMMON: "common",
-    fit_pb2.COLUMN_UNITS_BOUNDS: "bounds",
-}
-"""Units of columns in the contract -> in words."""
 
 
 def new_sketch(
@@ -52,29 +42,17 @@ def new_sketch(
         structure: structure of their matrix.
         signature: term that is summed at a frequency.
         units: "common" or "bounds".
-
-    Raises:
-        InvalidFieldsError: the wire cannot hold an argument; the message names it.
     """
-    violations: Violations = []
-    r = n_frequencies if frequencies_per_row is None else frequencies_per_row
-    for name, number, least, most in (
-        ("n_frequencies", n_frequencies, 1, 2**32 - 1),
-        ("frequencies_per_row", r, 1, 2**32 - 1),
-        ("public_seed", public_seed, 0, 2**64 - 1),
-    ):
-        if not (_is_whole(number) and least <= number <= most):
-            violations.append((name, f"expected a whole number from {least} to {most}, got {number!r}"))
-    new = fit_pb2.NewSketch(
-        law=_number("law", law, LAWS, violations),
-        structure=_number("structure", structure, STRUCTURES, violations),
-        signature=_number("signature", signature, SIGNATURES, violations),
-        units=_number("units", units, UNITS, violations),
+    return fit_pb2.NewSketch(
+        n_frequencies=n_frequencies,
         sigma=sigma,
+        public_seed=public_seed,
+        frequencies_per_row=n_frequencies if frequencies_per_row is None else frequencies_per_row,
+        law=fit_pb2.FrequencyLaw.Value(f"FREQUENCY_LAW_{law.upper()}"),
+        structure=fit_pb2.FrequencyStructure.Value(f"FREQUENCY_STRUCTURE_{structure.upper()}"),
+        signature=fit_pb2.Signature.Value(f"SIGNATURE_{signature.upper()}"),
+        units=fit_pb2.ColumnUnits.Value(f"COLUMN_UNITS_{units.upper()}"),
     )
-    stop_if(violations)
-    new.n_frequencies, new.frequencies_per_row, new.public_seed = n_frequencies, r, public_seed
-    return new
 
 
 def read_sketch(path: Path) -> Sketch:
@@ -134,15 +112,3 @@ def merged(sketches: Mapping[str, Sketch]) -> fit_pb2.Sketch:
         if same != name:
             raise ValueError(f"{same} and {name} are the same sketch; its rows would count twice")
     return sketch_to(first.merge(*(other for _, other in others)))
-
-
-def _number(field: str, word: str, table: Mapping[NumberT, str], violations: Violations) -> NumberT:
-    """Return the contract's number for a word; of several the last, because the first stands for "unset"."""
-    numbers = {meaning: number for number, meaning in table.items()}
-    if word not in numbers:
-        violations.append((field, f"expected one of {', '.join(numbers)}, got {word!r}"))
-    return numbers.get(word, next(iter(table)))
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

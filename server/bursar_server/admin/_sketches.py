@@ -1,14 +1,11 @@
-"""Commands for sketches of several sites: each is made beside its rows, under its ledger.
+"""Commands for sketches of several sites: each is made beside its rows, under its ledger. Merging is free.
 
-Merging and decoding are free.
-
-Modules that compile or decode are imported where they are used, so that other commands do not wait for them.
+Modules that compile are imported where they are used, so that other commands do not wait for them.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shlex
 import uuid
@@ -20,11 +17,11 @@ from typing import Any
 import click
 
 from bursar_ledger import DebitRequest, RestRequest
-from bursar_models import GaussianMixture, KMeans
+from bursar_ledger.audit._formats import InOrder
 from bursar_models._frequencies import FREQUENCY_LAWS, FREQUENCY_STRUCTURES
 from bursar_models._sketch import SIGNATURES
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.admin._acting import FILE, PATH, Act, InOrder, act, explained
+from bursar_server.admin._acting import FILE, PATH, Act, act, explained
 from bursar_server.jobs.engine import engine_of, storage_of
 from bursar_server.jobs.errors import ReleaseLostError
 from bursar_server.jobs.job import Outcome
@@ -37,26 +34,25 @@ from bursar_server.tables.catalogue import Datasets
 _METHOD = "FitSketchKMeans"
 _UNITS = ("common", "bounds")
 _SEED = click.IntRange(0, 2**64 - 1)
-_CLUSTERS = click.IntRange(1, 256)
+_WHOLE = click.IntRange(1, 2**32 - 1)
 _LOST = 'the sketch was cut off after its debit, and this state directory\'s recovery = "lost" makes none again'
 _AGAIN = "the same command with the same --request-id tries again, and nothing is paid twice"
 
 
 @click.group(cls=InOrder)
 def sketch() -> None:
-    """Make, merge and decode sketches of several sites.
+    """Make and merge sketches of several sites.
 
     Rows stay where they are: every site makes its own noisy sketch under its own budget, and sends the file. The
-    recipient merges and decodes the files, as often as they like and for any number of clusters, free of charge.
+    recipient merges the files, and decodes them with bursar model decode, as often as they like and for any number of
+    clusters, free of charge.
     """
 
 
 def _agreed_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that all sites share except the bounds, and the site's own share of the work; as keywords."""
     options: list[Callable[[Any], Any]] = [
-        click.option(
-            "--per-row", type=click.IntRange(min=1), help="Frequencies that each row is asked for. [default: all]"
-        ),
+        click.option("--per-row", type=_WHOLE, help="Frequencies that each row is asked for. [default: all]"),
         click.option("--units", type=click.Choice(_UNITS), default="common", show_default=True, help="Of the columns."),
         click.option(
             "--signature",
@@ -81,8 +77,8 @@ def _agreed_options(function: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--seed", type=_SEED, default=0, show_default=True, help="Of the frequencies; public."),
         click.option("--sigma", type=float, help="Width of a cluster, in half-widths of the bounds. [default: from K]"),
-        click.option("--frequencies", type=int, metavar="M", help="How many. [default: from K and the columns]"),
-        click.option("--clusters", type=_CLUSTERS, metavar="K", help="How many you look for."),
+        click.option("--frequencies", type=_WHOLE, metavar="M", help="How many. [default: from K and the columns]"),
+        click.option("--clusters", type=click.IntRange(1, 256), metavar="K", help="How many you look for."),
         click.option("--columns", help="Numeric columns as a,b,c, in this order. [default: all that are never null]"),
     ]
     for option in options:
@@ -117,8 +113,7 @@ def make(
 
     The cost is in the ledger, under your name, before a row is read; it is charged to the budget that analysts share.
     There are no refunds. If the command is interrupted, give it again with the --request-id that it printed: the
-    charged
-    sketch is finished or fetched again, and costs nothing more.
+    charged sketch is finished or fetched again, and costs nothing more.
 
     Sketches of several sites can be merged if all sites give the same columns (with the same bounds in their
     manifests), --frequencies, --sigma, --seed, --law, --structure, --signature and --units. With --clusters the first
@@ -184,8 +179,7 @@ def merge(files: tuple[Path, ...], out: Path) -> None:
     """Merge sketches of sites with disjoint rows into one; free of charge.
 
     Every row counts the same, at whatever site it is. It cannot be checked whether two sites have rows of the same
-    people;
-    such people are protected less: the sites' costs for them add up.
+    people; such people are protected less: the sites' costs for them add up.
 
     \b
       bursar-admin sketch merge north.json south.json --out both.json
@@ -200,30 +194,6 @@ def merge(files: tuple[Path, ...], out: Path) -> None:
         _site_sketch.write_sketch(out, _site_sketch.merged(sketches))
         click.echo(_site_sketch.read_sketch(out))
         click.echo(f"merged {len(sketches)} sketches into {out}")
-
-
-@sketch.command()
-@click.argument("file", type=FILE)
-@click.option("--clusters", type=_CLUSTERS, metavar="K", required=True, help="How many.")
-@click.option("--mixture", is_flag=True, help="A mixture of Gaussians with diagonal covariances instead of k-means.")
-@click.option("--restarts", type=click.IntRange(1, 1000), default=20, show_default=True, help="Of the decoder; free.")
-@click.option("--seed", type=_SEED, default=0, show_default=True, help="Of the restarts.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def decode(file: Path, *, clusters: int, mixture: bool, restarts: int, seed: int, as_json: bool) -> None:
-    """Decode clusters from a sketch, of one site or merged; free of charge.
-
-    \b
-      bursar-admin sketch decode both.json --clusters 5
-    """  # noqa: D301  click reads the backslash
-    from bursar_server.admin import _site_sketch
-
-    with explained():
-        found = _site_sketch.read_sketch(file)
-        if not clusters <= found.m:
-            raise ValueError(f"--clusters: expected at most the {found.m} frequencies of the sketch, got {clusters}")
-        decoder = found.gaussian_mixture if mixture else found.kmeans
-        model = decoder(clusters, n_init=restarts, public_seed=seed)
-    click.echo(json.dumps(_fields(model), indent=2) if as_json else model)
 
 
 def _spend(amount: float | None, epsilon: float | None, delta: float | None) -> types_pb2.Spend:
@@ -352,17 +322,3 @@ def _for_others(made: fit_pb2.Sketch, agreed: Mapping[str, Any]) -> str:
         **{name: agreed[name] for name in ("law", "structure", "signature", "units")},
     }
     return " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in options.items())
-
-
-def _fields(model: KMeans | GaussianMixture) -> dict[str, object]:
-    if isinstance(model, KMeans):
-        centres, variances = model.cluster_centers_, model.variances_
-    else:
-        centres, variances = model.means_, model.covariances_
-    return {
-        "columns": list(model.columns),
-        "weights": model.weights_.tolist(),
-        "centres": centres.tolist(),
-        "variances": variances.tolist(),
-        "n_rows": model.n_rows,
-    }

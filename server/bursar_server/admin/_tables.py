@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from bursar_ledger import Budget, DatasetState, Entry, Ledger
-from bursar_server.admin._acting import FILE, JSON, STATE, Act, InOrder, act, opened, say_json
+from bursar_ledger.audit._formats import InOrder
+from bursar_server.admin._acting import FILE, JSON, STATE, Act, act, opened, say_json
 from bursar_server.admin._looking import Look, Watched, look_options, record
 from bursar_server.admin._rows import Rows, rows_options
 from bursar_server.admin._shares import Share, table

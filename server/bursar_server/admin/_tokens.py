@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 from bursar_ledger import Ledger, Role
+from bursar_ledger.audit._formats import InOrder
 from bursar_server.access.auth import expiry, hash_token, new_token
-from bursar_server.admin._acting import JSON, PATH, STATE, Act, InOrder, act, opened, say_json
+from bursar_server.admin._acting import JSON, PATH, STATE, Act, act, opened, say_json
 from bursar_server.admin._shares import table
 from bursar_server.state import write_private
 from bursar_server.wire.admin_service import check_days, check_name, check_scope

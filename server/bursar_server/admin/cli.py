@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bursar_server.admin._acting import InOrder
+from bursar_ledger.audit._formats import InOrder
 from bursar_server.admin._backups import backup, restore, write_off
 from bursar_server.admin._budgets import allowance, budget, call_limit
 from bursar_server.admin._checkpoints import checkpoint

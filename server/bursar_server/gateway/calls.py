@@ -88,11 +88,6 @@ class Application:
 
     The server counts calls without a valid token by the address that they come from, which is the gateway's for all.
     So the gateway counts them by its own callers' addresses. No header is read for that: callers write headers.
-
-    Args:
-        channel: connection to the server.
-        limits: limits of requests.
-        events: log of lockouts.
     """
 
     def __init__(self, channel: grpc.aio.Channel, limits: Limits, events: log.Events) -> None:

@@ -59,9 +59,7 @@ class Refusal:
     """Error as it is sent.
 
     Attributes:
-        status: HTTP status.
         error: JSON object of the Connect protocol: code, message, details.
-        headers: further headers.
     """
 
     status: int
@@ -70,11 +68,7 @@ class Refusal:
 
 
 class RefusedError(Exception):
-    """Error: the gateway itself refuses the request.
-
-    Attributes:
-        refusal: the answer.
-    """
+    """Error: the gateway itself refuses the request."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.error["message"])

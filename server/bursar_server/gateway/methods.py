@@ -22,9 +22,6 @@ class Method:
 
     Attributes:
         path: path of the method, of gRPC and HTTP alike.
-        request: class of the request message.
-        response: class of the response message.
-        is_stream: true if the server answers with a stream of messages.
     """
 
     path: str

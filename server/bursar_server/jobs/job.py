@@ -119,11 +119,7 @@ FreeWork = Callable[[Run], bytes]
 
 
 class FreeRuns:
-    """Runs of free requests. Their results are not kept, and a run whose caller has left is ended.
-
-    Args:
-        pool: pool that runs the work.
-    """
+    """Runs of free requests. Their results are not kept, and a run whose caller has left is ended."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool

@@ -52,12 +52,6 @@ def check_request(limits: RequestLimits, request: Any) -> None:
 def check_plan(limits: RequestLimits, request: Any, plan: Plan, rows: int | None) -> None:
     """Check that a plan is within the limits where the request left the choice to the server.
 
-    Args:
-        limits: limits of the server.
-        request: request of the fit.
-        plan: plan made from it.
-        rows: public number of rows, None if there is none.
-
     Raises:
         InvalidFieldsError: the plan exceeds a limit.
     """
@@ -116,10 +110,7 @@ def page(limits: RequestLimits, asked: int, largest: int) -> int:
 def check_entries(limits: RequestLimits, asked: int, there: int) -> None:
     """Check that one call may list this many entries.
 
-    Args:
-        limits: limits of the server.
-        asked: requested maximum number of entries, 0 for all.
-        there: number of entries from the first requested one.
+    All are `asked` for by 0; `there` are those from the first requested one on.
 
     Raises:
         InvalidFieldsError: there are too many.

@@ -153,9 +153,6 @@ class Quote:
     """Present cost of an order.
 
     Attributes:
-        plan: plan of its releases.
-        price: cost of the plan.
-        limits: limits for the cost.
         budget: total of the dataset, of which people read the cost as a part.
     """
 
@@ -184,13 +181,8 @@ class Quote:
 class Orders:
     """Maker of orders for fits, by the name of their RPC.
 
-    Args:
-        fits: registry, by name of the RPC.
-        datasets: public facts and, under a debit only, rows.
-        ledger: ledger of earlier debits, releases and remaining budgets. It is not written to here.
-        engine: engine that reads rows, for one fit at a time.
-        runner: runner of the fits; by default in this process.
-        most: owner's limits on new requests; they do not apply to charged ones.
+    The ledger is not written to here. The owner's limits `most` apply to new requests only, not to charged ones. Fits
+    run in this process unless there is a runner.
     """
 
     def __init__(

@@ -112,14 +112,9 @@ Reserve = Callable[[], contextlib.AbstractContextManager[Work]]
 class Runs:
     """All runs of this process. Imports neither fits nor the wire.
 
-    Args:
-        ledger: ledger that is debited, and stores the releases.
-        pool: pool that runs the work.
-        quantum: seconds; releases are stored, places freed and callers answered at multiples of it after the debit.
-        fits_per_principal: maximum number of running and waiting fits of one principal.
-        free_pool: pool of free work, so that it never delays charged work.
-        rerun: True if a debit without a release is run again; False lets the release be lost.
-        events: log of every debit and its outcome.
+    Releases are stored, places freed and callers answered at multiples of `quantum` seconds after the debit. Free work
+    has a pool of its own, so that it never delays charged work. Without `rerun` the release of a debit that has none is
+    lost.
     """
 
     def __init__(
@@ -148,10 +143,7 @@ class Runs:
     def admit(self, key: RequestKey, ask: Ask, reserve: Reserve) -> Admission:
         """Debit a request and submit its fit; or join the run, or find the release, of the same request.
 
-        Args:
-            key: identity of the request.
-            ask: called once if nothing was debited under this key.
-            reserve: called before the debit.
+        The request is asked for once, if nothing was debited under this key; its place is reserved before the debit.
 
         Raises:
             QueueFullError, StoppingError: there is no place; nothing was debited.

@@ -31,12 +31,7 @@ class StoppingError(Exception):
 
 
 class Place:
-    """Reserved place in a pool, used for one task or given back.
-
-    Args:
-        pool: pool of the place.
-        principal: principal whose task it is for.
-    """
+    """Reserved place in a pool, used for one task or given back."""
 
     def __init__(self, pool: WorkerPool, principal: str) -> None:
         self._pool = pool

@@ -59,12 +59,8 @@ class Job:
     """All that a fit receives: public values, the source of its rows, and its allowed releases. No secret, no ledger.
 
     Attributes:
-        method: name of the fit's RPC.
-        plan: plan of its releases.
         rows: source of its rows, with their budget: the debit's for stored rows.
-        adjacency: neighbouring relation of the dataset.
         unit_cap: maximum number of rows of one privacy unit.
-        engine: engine that reads the rows.
     """
 
     method: str
@@ -114,10 +110,7 @@ def run_for_free(runner: Runner, job: Job, run: Run) -> bytes:
 def open_session(job: Job, progress: Progress, source: NoiseSource | None = None) -> Iterator[Session]:
     """Open the rows of a job, and the session of its fit. Raises NothingReadError if they cannot be opened.
 
-    Args:
-        job: fit, with its rows and their budget.
-        progress: function that receives progress.
-        source: source of noise; sources other than None are for tests.
+    Sources of noise other than None are for tests.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -146,9 +139,7 @@ def model_of(fits: Fits, job: Job, session: Session) -> bytes:
 class InProcess:
     """Runner in the calling thread, without limits: for local commands and tests.
 
-    Args:
-        fits: fits by name.
-        source: source of noise; sources other than None are for tests.
+    Sources of noise other than None are for tests.
     """
 
     def __init__(self, fits: Fits, source: NoiseSource | None = None) -> None:

@@ -100,10 +100,6 @@ class Children:
 
     Forks: create it before any thread.
 
-    Args:
-        fits: fits by name.
-        limits: resource limits of each fit.
-
     Attributes:
         limits: resource limits of each fit.
         control: socket over which the parent of all fits is asked for one.
@@ -266,8 +262,6 @@ class _Heard:
     Attributes:
         opening: True if the child was about to open rows.
         opened: True if rows were opened, or might have been.
-        model: bytes of the model, once received.
-        error: exception of the child, once received.
     """
 
     def __init__(self, progress: Progress) -> None:

@@ -41,12 +41,7 @@ class DummyOrder:
     """Planned dry run.
 
     Attributes:
-        method: method of the fit.
         facts: public facts of the dataset, with the number of rows in the plan.
-        plan: plan of the fit's releases.
-        price: cost of the plan.
-        rows: number of synthetic rows.
-        public_seed: seed of the synthetic rows.
         values: the caller's own values by column, instead of synthetic ones.
         warnings: warnings about the rows; a preview has those about the fit.
     """
@@ -64,12 +59,8 @@ class DummyOrder:
 class Dummies:
     """Planner and runner of fits on synthetic rows.
 
-    Args:
-        fits: registry, by name of the RPC.
-        facts: function from a dataset's name to its public facts; raises for an unknown one.
-        threads: number of threads that sum rows for one fit.
-        runner: runner of the fits; by default in this process.
-        check: check of the owner's limits on request, plan and public number of rows. Raises InvalidFieldsError.
+    `facts` raises for an unknown dataset; `check` applies the owner's limits to request, plan and public number of
+    rows, and raises InvalidFieldsError. Fits run in this process unless there is a runner.
     """
 
     def __init__(
@@ -166,10 +157,6 @@ class MadeUp:
     """Synthetic rows (`bursar_server.vault.RowSource`).
 
     Attributes:
-        table: public schema from which they are drawn.
-        columns: names of the columns, in order.
-        n: number of rows.
-        public_seed: seed of the random numbers.
         values: the caller's own values by column, (n,) each, instead of drawn ones.
         budget: cost that the fit would be charged; nothing is debited.
     """
@@ -198,12 +185,7 @@ def made_up_rows(
 ) -> ArrayRows:
     """Draw synthetic rows with these columns in their order, all present.
 
-    Args:
-        table: public schema.
-        columns: names, or `UNIT_ROWS`.
-        n: number of rows.
-        public_seed: seed of the rows.
-        values: the caller's own values by column, (n,) each, instead of drawn ones.
+    Columns are names, or `UNIT_ROWS`; values are the caller's own, (n,) each, instead of drawn ones.
     """
     numeric = {column.name: column for column in table.numeric}
     sizes = {column.name: len(column.categories) for column in table.categorical}

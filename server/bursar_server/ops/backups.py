@@ -71,11 +71,7 @@ def back_up(state: State, ledger: Ledger, path: Path, *, rows: bool = True) -> V
     removals wait, so that the copy has the tables that its ledger names. The folder gets its name when everything is
     complete and on the disk.
 
-    Args:
-        state: state directory.
-        ledger: open ledger of the state directory.
-        path: path of the new folder.
-        rows: True to copy the tables, too.
+    With `rows` the tables are copied, too.
 
     Raises:
         StateError: the path exists, another backup or an import is under way, or the copy does not verify.
@@ -139,11 +135,7 @@ def restore(backup: Path, directory: Path, *, actor: str, reason: str) -> Restor
 
     The ledger gets its name late: until all essential files are in place, the directory is not a state directory.
 
-    Args:
-        backup: folder that `back_up` made. It is not changed.
-        directory: new directory, empty or missing.
-        actor: name of the person who restores it.
-        reason: reason for the restoration, for the ledger.
+    The directory is empty or missing; the backup is not changed.
 
     Raises:
         StateError: the backup is not one, or the directory is in use.

@@ -164,12 +164,8 @@ def _newest_of(place: Place) -> str:
 def write_checkpoint(state: State, ledger: Ledger, config: Config, *, create: bool = False) -> tuple[str, ...]:
     """Write a checkpoint of the present ledger to its locations; for commands, which take effect even if this fails.
 
-    Args:
-        state: state directory.
-        ledger: open ledger of the state directory.
-        config: settings, which name the locations.
-        create: True if an owner asked for checkpoints: missing locations are created, and standard output is printed to
-            if it is one. Otherwise an unmounted disk gets no new, empty history, and a command no unexpected output.
+    With `create`, an owner asked for checkpoints: missing locations are created, and standard output is printed to if
+    it is one. Otherwise an unmounted disk gets no new, empty history, and a command no unexpected output.
 
     Returns:
         One line for each location without a new checkpoint, with the reason. Empty for a ledger without a key.
@@ -223,14 +219,7 @@ class Checkpointer:
     Use it as a context manager around the server and inside the open ledger. Every location has its own daemon thread,
     so that one that hangs delays neither the others nor the end of the process.
 
-    Args:
-        ledger: open ledger.
-        key: signing key in force.
-        places: checkpoint locations.
-        every: number of entries after which a checkpoint is due; it is written within a second.
-        poll_seconds: interval at which a thread looks at the ledger.
-        end_seconds: time that the end waits for the last checkpoints.
-        events: are told of places that cannot be written.
+    A thread looks at the ledger every `poll_seconds`; the end waits `end_seconds` for the last checkpoints.
     """
 
     def __init__(

@@ -59,9 +59,7 @@ class Finding:
 def check(path: Path, *, rows: bool = False) -> Iterator[Finding]:
     """Check everything that a server needs, and yield one finding each.
 
-    Args:
-        path: state directory.
-        rows: True to read every row, too, and compare the tables with their tags in the ledger.
+    With `rows`, every row is read, too, and the tables are compared with their tags in the ledger.
     """
     try:
         state = State.open(path)

@@ -47,12 +47,8 @@ def ask(address: str, credentials: grpc.ChannelCredentials, seconds: float) -> s
 class Watch:
     """Periodic run of all health checks.
 
-    Args:
-        needed: checks without which nothing can be served, by name.
-        wanted: checks whose failure only degrades the server, by name.
-        changed: called with every new condition.
-        seconds: interval between two runs. Chosen, not tuned.
-        events: are told of every change.
+    Without the `needed` checks nothing can be served; failures of the `wanted` ones only degrade the server. The
+    interval, in seconds, is chosen, not tuned.
     """
 
     def __init__(

@@ -46,11 +46,6 @@ class ObservingError(Exception):
 class Metrics:
     """Counts of events and sums of the ledger, in Prometheus's text format.
 
-    Args:
-        ledger: open ledger.
-        watch: health of the server.
-        expires: function that returns the end of the certificate in force, in seconds since 1970.
-
     Raises:
         ObservingError: prometheus_client is not installed.
     """
@@ -124,11 +119,6 @@ def _gauge(name: str, text: str, samples: Iterable[tuple[dict[str, str], float]]
 class Endpoint:
     """HTTP server on loopback, without a token: /live, /ready, /health, and /metrics if enabled.
 
-    Args:
-        address: host:port on loopback.
-        watch: health of the server.
-        metrics: function that returns the metrics' text.
-
     Raises:
         ObservingError: the address cannot be bound.
     """
@@ -199,9 +189,6 @@ def _send(request: BaseHTTPRequestHandler, status: int, body: bytes, kind: str =
 
 class Tracing:
     """Spans of calls, with method, status and caller, and an event for the debit.
-
-    Args:
-        exporter: exporter of the spans.
 
     Raises:
         ObservingError: the OpenTelemetry SDK is not installed.

@@ -32,12 +32,7 @@ _NICE = 10
 class Verifier:
     """Background verification of a ledger that was not verified as a whole when it was opened.
 
-    Args:
-        state: state directory.
-        ledger: open ledger; refuses all debits after a finding.
-        places: checkpoint locations whose every note is compared with the ledger.
-        key: key that signs the checkpoints.
-        events: are told what was found.
+    Every note of the places is compared with the ledger, which refuses all debits after a finding.
     """
 
     def __init__(

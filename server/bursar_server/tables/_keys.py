@@ -62,11 +62,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Keyring:
-    """Secrets of the snapshots in a folder `keys/`: files 0600 in a folder `tables/` that is 0700.
-
-    Attributes:
-        directory: folder `keys/`.
-    """
+    """Secrets of the snapshots in a folder `keys/`: files 0600 in a folder `tables/` that is 0700."""
 
     directory: Path
 

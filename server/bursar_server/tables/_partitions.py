@@ -175,10 +175,8 @@ class Partitions:
     def write(cls, snapshot: Snapshot, storage: Path, slots: int = PARTITION) -> Partitions:
         """Write a snapshot's rows to a shared storage; earlier files are removed, so it may be repeated.
 
-        Args:
-            snapshot: snapshot to write; its folder gets the record.
-            storage: absolute path that names the same folder on all machines.
-            slots: slots of every partition but the last, a multiple of `BATCH`.
+        The storage is an absolute path that names the same folder on all machines; every partition but the last has
+        `slots` slots, a multiple of `BATCH`. The snapshot's folder gets the record.
 
         Raises:
             SnapshotError: the storage is missing or cannot be written to.

@@ -79,13 +79,9 @@ class ImportReport:
     log or answer.
 
     Attributes:
-        dataset_id: random id; name of the snapshot's folder.
-        directory: folder of the snapshot.
-        rows_read: number of rows of the source.
         null_rows: number of rows that lack a required number, category or unit.
         rows_without_unit: number of those that lack the unit alone.
         rows_over_cap: number of rows left out because their unit had more than the cap.
-        columns: counts of each column, in the manifest's order.
         fingerprint: digest by which the table is recognised (`Fingerprint`); kept out of `repr`.
     """
 
@@ -107,11 +103,7 @@ class ImportReport:
         return f"{float(self.share(n)):.1%}"
 
     def problems(self, accepted: Fraction | None) -> list[str]:
-        """Return why the table is refused; none if it is not.
-
-        Args:
-            accepted: share of bad rows that the administrator accepts; None if they said nothing.
-        """
+        """Return why the table is refused; none if it is not."""
         limit = ACCEPTED if accepted is None else accepted
         # A nullable column's bad values make no bad row, and are lost all the same.
         found = [

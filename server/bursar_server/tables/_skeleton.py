@@ -107,12 +107,7 @@ adjacency = "TODO"       # "add_remove_one": it is a secret that somebody is in 
 
 
 def skeleton(columns: Names, form: Csv | None = None) -> str:
-    """Return a manifest in TOML in which every bound and category is a TODO, which `Manifest.load` refuses.
-
-    Args:
-        columns: names and types of the source's columns.
-        form: dialect of a CSV file, as its header suggests.
-    """
+    """Return a manifest in TOML in which every bound and category is a TODO, which `Manifest.load` refuses."""
     dialect = [] if form is None or form == Csv() else [_dialect(form)]
     return "\n".join([_HEAD, *dialect, *(_column(name, kind) for name, kind in columns)])
 

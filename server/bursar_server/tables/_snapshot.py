@@ -204,10 +204,7 @@ class Snapshot:
 class SnapshotWriter:
     """Writer of blocks of any size as batches of `BATCH` rows; flushes them to the disk on exit.
 
-    Args:
-        path: path of the file.
-        manifest: manifest of the table.
-        unit_rows: True to write K; then every block must have it.
+    With `unit_rows`, K is written, and every block must have it.
     """
 
     def __init__(self, path: Path, manifest: Manifest, *, unit_rows: bool = False) -> None:

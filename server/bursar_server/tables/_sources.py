@@ -315,9 +315,6 @@ class ArrowSource:
     """Table in this process's memory, such as a pandas or polars DataFrame or a pyarrow Table.
 
     Its columns have declared types. Columns of Python objects are refused: Arrow would guess their type from all rows.
-
-    Attributes:
-        table: the table.
     """
 
     table: ArrowStream

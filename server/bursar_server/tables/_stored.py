@@ -21,12 +21,7 @@ from bursar_server.tables._tag import rows_tag
 
 @dataclass(frozen=True)
 class _Compared:
-    """Result of one comparison.
-
-    Attributes:
-        identity: state of the files that were read.
-        same: True if they are as they were registered.
-    """
+    """Result of one comparison of files in a state with those that were registered."""
 
     identity: Identity
     same: bool
@@ -38,11 +33,8 @@ class StoredRows:
     The state is device, inode, size and times of change, as the kernel reports them. Bytes that change on the disk
     without a write are noticed by the next process.
 
-    Args:
-        directory: folder of the snapshots.
-        keys: keys of the tags.
-        quantum: seconds; a call that reads, or waits for a reading, ends at a multiple of it. The time of a reading
-            depends on the size of the table, which may be private.
+    A call that reads, or waits for a reading, ends at a multiple of `quantum` seconds: the time of a reading depends on
+    the size of the table, which may be private.
     """
 
     def __init__(self, directory: Path, keys: Keyring, quantum: float = 0.0) -> None:
@@ -55,11 +47,6 @@ class StoredRows:
 
     def compare(self, snapshot: str, manifest: Manifest, tag: str) -> Identity:
         """Check that a snapshot's files are as they were registered, and return their identity.
-
-        Args:
-            snapshot: id of the snapshot.
-            manifest: registered manifest.
-            tag: registered tag of its rows (`rows_tag`).
 
         Raises:
             SnapshotError: files are missing, or not as they were registered.

@@ -33,9 +33,6 @@ class Fingerprint:
     and the administrator must declare whose rows it holds.
 
     No key is needed: a fingerprint stays in memory, and the ledger stores `content_tag`.
-
-    Args:
-        manifest: manifest of the table.
     """
 
     def __init__(self, manifest: Manifest) -> None:

@@ -114,11 +114,8 @@ def _partitions(directory: Path) -> Partitions:
 class Datasets:
     """Registered datasets, read from the ledger at every call: an administrator may register one while the server runs.
 
-    Args:
-        ledger: ledger with the registrations.
-        directory: folder of the snapshots, in the state directory that has their keys.
-        partitioned: True if fits read the partitions on a cluster's storage.
-        quantum: seconds; the first fit of a table waits for a multiple of it (`StoredRows`).
+    Fits read the partitions on a cluster's storage if `partitioned`. The first fit of a table waits for a multiple of
+    `quantum` seconds (`StoredRows`).
     """
 
     def __init__(self, ledger: Ledger, directory: Path, *, partitioned: bool = False, quantum: float = 0.0) -> None:

@@ -435,12 +435,7 @@ def _check_people(ring: Keyring, ledger: Ledger, manifest: Manifest, fingerprint
     Every snapshot that the ledger names is compared under its own secret, unless it has another number of columns: such
     tables are never equal.
 
-    Args:
-        ring: secrets of the snapshots.
-        ledger: open ledger.
-        manifest: manifest of the rows.
-        fingerprint: fingerprint of the rows.
-        joins: account that the rows join; None if they open one.
+    They join the account `joins`, or open one if it is None.
 
     Raises:
         AccountConflictError: the rows are known as those of another account.

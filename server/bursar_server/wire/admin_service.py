@@ -63,13 +63,7 @@ def check_scope(datasets: tuple[str, ...], role: Role, ledger: Ledger) -> tuple[
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
-    """Service that issues, revokes and lists tokens.
-
-    Args:
-        ledger: ledger that stores hashes of tokens.
-        days: maximum life of a token, and its life if none is requested.
-        events: log of every issued or revoked token.
-    """
+    """Service that issues, revokes and lists tokens, which live `days` at most, and as long if no time is requested."""
 
     def __init__(self, ledger: Ledger, days: int, *, events: log.Events) -> None:
         self._events = events

@@ -14,13 +14,7 @@ from bursar_server.jobs.limits import check_entries
 
 
 class AuditService(audit_pb2_grpc.AuditServiceServicer):
-    """Service that lists entries and verifies the file.
-
-    Args:
-        ledger: open ledger.
-        path: file of the same ledger, which `verify` opens separately.
-        most: owner's limits on one request.
-    """
+    """Service that lists entries and verifies the file, which `verify` opens separately."""
 
     def __init__(self, ledger: Ledger, path: Path, most: RequestLimits) -> None:
         self._most = most

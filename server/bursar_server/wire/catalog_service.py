@@ -40,12 +40,7 @@ _LAST_ENTRY = 2**62
 class CatalogService(catalog_pb2_grpc.CatalogServiceServicer):
     """Service that reports ledger and manifests as of now: an administrator may import while the server runs.
 
-    Args:
-        ledger: ledger of budgets and debits.
-        datasets: public schemas.
-        runs: runs, which decide whether a debit may still get a release.
-        note: function that returns a signed checkpoint as text; "" for none.
-        most: owner's limits on one request.
+    `runs` decide whether a debit may still get a release; `note` returns a signed checkpoint as text, "" for none.
     """
 
     def __init__(

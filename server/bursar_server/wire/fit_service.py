@@ -34,19 +34,7 @@ class _CallerLeftError(Exception):
 
 
 class FitService:
-    """Service for every fit of the contract; a method without a registered fit answers UNIMPLEMENTED.
-
-    Args:
-        fits: registry, by name of the RPC.
-        datasets: public facts and, for workers only, rows.
-        ledger: ledger that is debited.
-        runs: runs of this process.
-        follower: stream of progress and results.
-        engine: engine that reads rows, for one fit at a time.
-        runner: runner of the fits.
-        most: owner's limits on one request.
-        events: log of refusals.
-    """
+    """Service for every fit of the contract; a method without a registered fit answers UNIMPLEMENTED."""
 
     def __init__(
         self,

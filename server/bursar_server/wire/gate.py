@@ -98,16 +98,7 @@ Admit = Callable[[grpc.ServicerContext], contextlib.AbstractContextManager[None]
 
 
 class Gate(grpc.ServerInterceptor):
-    """Interceptor that authenticates, authorises, and converts every exception to a status of `statuses`.
-
-    Args:
-        own: tokens of this server.
-        provider: tokens of an identity provider, if there is one.
-        throttle: limits on rates of calls and failures.
-        turnstile: counter of calls under way.
-        span: function that opens a span of a call, for traces.
-        events: log of every call, and of lockouts.
-    """
+    """Interceptor that authenticates, authorises, and converts every exception to a status of `statuses`."""
 
     def __init__(
         self,

@@ -112,18 +112,9 @@ class AddressError(Exception):
 class BursarServer:
     """Server on one state directory. The caller holds the directory's lock.
 
-    Args:
-        state: initialised state directory.
-        config: settings.
-        ledger: open ledger; closed by the caller.
-        datasets: public facts and rows.
-        fits: fits by name of their RPC.
-        runner: runner of the fits; by default in this process and without limits.
-        note: function that returns a signed checkpoint as text; "" for none.
-        needed: further health checks, by name, without which nothing is served.
-        wanted: further health checks, by name, whose failure degrades the server.
-        tracing: traces of calls, if there are any.
-        events: log of this server; a new one by default.
+    The caller closes the ledger, too. Fits run in this process and without limits unless there is a runner. `note`
+    returns a signed checkpoint as text, "" for none. Without the `needed` health checks nothing is served; failures of
+    the `wanted` ones degrade the server.
 
     Raises:
         AddressError: the port is not available.
@@ -269,11 +260,7 @@ class BursarServer:
 
 
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # published without types
-    """Standard health service for probes. Every service's health is the server's.
-
-    Args:
-        watch: health of all parts.
-    """
+    """Standard health service for probes. Every service's health is the server's."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch

@@ -1,33 +1,4 @@
-"""One table from exceptions to what a client is told; whatever is not in it becomes one constant text.
-
-InvalidFieldsError       INVALID_ARGUMENT     google.rpc.BadRequest
-UnauthenticatedError     UNAUTHENTICATED
-ForbiddenError           PERMISSION_DENIED
-UnknownDatasetError, UnknownCredentialError   NOT_FOUND
-CredentialExistsError    ALREADY_EXISTS       ErrorInfo CREDENTIAL_EXISTS
-RequestIdReusedError     ALREADY_EXISTS       ErrorInfo REQUEST_ID_REUSED
-BudgetExhaustedError     RESOURCE_EXHAUSTED   google.rpc.QuotaFailure, ErrorInfo BUDGET_EXHAUSTED with the limit
-DatasetRetiredError      FAILED_PRECONDITION  ErrorInfo DATASET_RETIRED
-NameConflictError        FAILED_PRECONDITION  ErrorInfo NAME_CONFLICT
-LastAdministratorError   FAILED_PRECONDITION  ErrorInfo LAST_ADMINISTRATOR
-QueueFullError           RESOURCE_EXHAUSTED   ErrorInfo QUEUE_FULL, google.rpc.RetryInfo
-AddressLockedOutError    RESOURCE_EXHAUSTED   ErrorInfo ADDRESS_LOCKED_OUT, google.rpc.RetryInfo
-TooOftenError            RESOURCE_EXHAUSTED   ErrorInfo TOO_OFTEN, google.rpc.RetryInfo
-StoppingError            UNAVAILABLE          ErrorInfo STOPPING, google.rpc.RetryInfo
-KeysUnavailableError     UNAVAILABLE          ErrorInfo IDENTITY_PROVIDER_UNAVAILABLE, google.rpc.RetryInfo
-NotAvailableError, UnknownMethodError         UNIMPLEMENTED
-CallTooLongError         DEADLINE_EXCEEDED
-LedgerUnavailableError   UNAVAILABLE          ErrorInfo LEDGER_UNAVAILABLE, google.rpc.RetryInfo
-EngineError              UNAVAILABLE          ErrorInfo ENGINE_UNAVAILABLE, google.rpc.RetryInfo
-RowsUnavailableError     FAILED_PRECONDITION  ErrorInfo ROWS_UNAVAILABLE
-NoRoomError              UNAVAILABLE          ErrorInfo NO_ROOM, google.rpc.RetryInfo
-FitNotBegunError         UNAVAILABLE          ErrorInfo FIT_NOT_BEGUN, google.rpc.RetryInfo
-ReleaseNotStoredError    UNAVAILABLE          ErrorInfo RELEASE_NOT_STORED, google.rpc.RetryInfo
-ReleaseLostError         DATA_LOSS            ErrorInfo RELEASE_LOST
-UnknownReleaseError      NOT_FOUND            ErrorInfo UNKNOWN_RELEASE
-NoReleaseYetError        NOT_FOUND            ErrorInfo NO_RELEASE_YET
-everything else          INTERNAL             a constant text, ErrorInfo INTERNAL with an incident id
-"""
+"""One table from exceptions to what a client is told; whatever is not in it becomes one constant text."""
 
 from __future__ import annotations
 

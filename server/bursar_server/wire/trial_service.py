@@ -16,13 +16,7 @@ from bursar_server.wire import messages
 
 
 class DummyService(dummy_pb2_grpc.DummyServiceServicer):
-    """Service of dry runs.
-
-    Args:
-        dummies: planner and runner of dry runs.
-        runs: runs in a pool of their own, so that dry runs never delay charged fits.
-        follower: stream of progress and results.
-    """
+    """Service of dry runs; they have a pool of their own, so that they never delay charged fits."""
 
     def __init__(self, dummies: Dummies, runs: FreeRuns, follower: Follower) -> None:
         self._dummies = dummies

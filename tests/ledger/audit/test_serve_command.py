@@ -568,7 +568,6 @@ def test_what_is_no_ledger_is_said_before_anything_is_served(run: Run, tmp_path:
 
 def test_without_datasette_the_command_says_what_to_do(run: Run, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other commands do not need it."""
-    monkeypatch.delitem(sys.modules, "bursar_ledger.audit._serving", raising=False)
     monkeypatch.delitem(sys.modules, "bursar_ledger.audit._site", raising=False)
     monkeypatch.setitem(sys.modules, "datasette", None)
     result = run("serve", study)

@@ -187,7 +187,7 @@ def test_the_commands_come_in_the_order_of_an_owners_work() -> None:
 
 def test_every_act_can_be_tried_and_says_why() -> None:
     """Every command that writes an entry has --dry-run and --reason; those that read or copy have neither."""
-    reading = {"show", "list", "datasets", "acts", "key", "init", "merge", "decode"}
+    reading = {"show", "list", "datasets", "acts", "key", "init", "merge"}
     reading |= {"write", "backup", "restore", "partition"}
     reading |= {"serve"}  # whose changes are made by the other commands
     reading |= {"new", "check", "schema"}  # of manifests, which are files

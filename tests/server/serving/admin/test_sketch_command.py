@@ -1,4 +1,4 @@
-"""Sketches made at the site's own machine: paid from its ledger, durably and once; merged and decoded for nothing."""
+"""Sketches made at the site's own machine: paid from its ledger, durably and once; merged for nothing."""
 
 from __future__ import annotations
 
@@ -359,26 +359,12 @@ def test_what_cannot_be_merged_is_named(site: Admin, files: tuple[Path, Path], t
     assert not (tmp_path / "both.json").exists()
 
 
-def test_clusters_are_decoded_for_nothing(files: tuple[Path, Path]) -> None:
-    """The client decodes them in the same way, as often as one likes."""
-    shown = without_state("decode", files[1], "--clusters", 1)
-    assert shown.exit_code == 0, shown.output
-    assert "KMeans: 1 cluster" in shown.output
-    told = json.loads(without_state("decode", files[1], "--clusters", 2, "--seed", 3, "--restarts", 2, "--json").output)
-    model = read_sketch(files[1]).kmeans(2, n_init=2, public_seed=3)
-    assert told["centres"] == model.cluster_centers_.tolist()
-    assert (told["columns"], told["weights"], told["n_rows"]) == (["height"], model.weights_.tolist(), 100)
-    mixture = json.loads(without_state("decode", files[1], "--clusters", 2, "--mixture", "--json").output)
-    assert np.shape(mixture["variances"]) == (2, 1)
-    assert "frequencies" in without_state("decode", files[1], "--clusters", 21).output
-
-
 def test_the_command_does_what_a_server_does() -> None:
     """There is no second way to rows: the module has no session, no noise and no snapshot of its own."""
     assert not {"Session", "OpenDPNoise", "Snapshot", "exact_sum"} & set(vars(_sketches))
 
 
 def test_other_commands_do_not_wait_for_the_compiler() -> None:
-    """Modules for sketches alone are imported when one is made, merged or decoded."""
+    """Modules for sketches alone are imported when one is made or merged."""
     program = "import sys, bursar_server.admin.cli; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-I", "-c", program], check=False).returncode == 0
