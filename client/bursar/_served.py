@@ -29,6 +29,7 @@ Rows: TypeAlias = str | Path | Mapping[str, Sequence[Any]] | int | None
 Role: TypeAlias = Literal["analyst", "auditor", "admin"]
 
 _ROWS = 1000
+"""Synthetic rows of a table that declares no number: enough for a fit, and made at once."""
 _BUDGET = epsilon_delta(3.0, 1e-6)
 _SETTINGS: Mapping[str, Any] = {"address": "127.0.0.1:0", "response_quantum_seconds": 0.01}
 """A free port, and no longer waits than a server allows: the rows have no secret that times could tell."""

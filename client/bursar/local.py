@@ -7,7 +7,7 @@
 This is not the server's: a person perturbs their own row, on their own device. So there is no ledger, and nothing
 counts a second report; and each report has the noise that a server adds to a whole sum, which costs accuracy. The
 truncation is that of Wang et al. 2020, theorem 8; the noise that its equation 38 lacks is back. Proof: `local.md`.
-Needs OpenDP: `pip install './bursar[local]'`.
+Needs OpenDP: `pip install 'bursar[local]'`.
 """
 
 from __future__ import annotations

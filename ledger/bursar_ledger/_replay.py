@@ -1,6 +1,6 @@
 """Replay of a ledger's history, entry by entry, which computes again everything that can be computed.
 
-Each entry was examined by itself before (`_examine`); here are the links between them and the sums over them.
+Each entry was examined by itself before (`_check_entry`); here are the links between them and the sums over them.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ _TYPES: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Filter:
-    """Selection of entries, None and no kinds select all: from `since` on and before `until`, and those without a time."""
+    """Selection of entries, from `since` on and before `until`, or of unreadable time; None and no kinds select all."""
 
     dataset: str | None = None
     analyst: str | None = None

@@ -14,7 +14,7 @@ FROM analysts ORDER BY account, share DESC, analyst""",
     },
     "refusals_by_analyst": {
         "title": "Refusals",
-        "description": "Who asked for what he could not have: the server's word, kept beside the ledger.",
+        "description": "Who asked for what they could not have: the server's word, kept beside the ledger.",
         "sql": """SELECT analyst, dataset, method, refused_by, times, first, last, epsilon_asked, percent_asked,
     epsilon_left, percent_left
 FROM refusals ORDER BY last DESC""",

@@ -361,7 +361,9 @@ async def _chosen(datasette: Any, chosen: Mapping[str, str], before: int) -> tup
 _PAGE = 200
 """Entries of one page; equal neighbours of them are one sentence."""
 _MOST_REFUSALS = 1000
+"""Refusals on the page, the newest first: a browser draws so many at once."""
 _ENDLESS = 2**62
+"""Number beyond that of every entry, and an integer that SQLite has."""
 _CHOSEN = """
 SELECT entry FROM entries
 WHERE kind IS NOT 'release' AND entry < :before

@@ -35,6 +35,7 @@ _EXACT = 2**53
 """Whole numbers from here on are not exact in a cell, whose numbers are floats; they become texts."""
 _WIDTHS = {int: 12, float: 14, bool: 10, str: 22}
 _SENTENCE = 110
+"""Width of a column of sentences, in characters: about what a screen shows beside the entry's number."""
 
 
 def write_workbook(

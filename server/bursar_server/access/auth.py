@@ -254,5 +254,5 @@ def caller() -> Principal:
     """
     principal = _caller.get()
     if principal is None:
-        raise UnauthenticatedError("nobody is authenticated")
+        raise UnauthenticatedError("the call is not authenticated")
     return principal

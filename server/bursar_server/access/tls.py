@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from bursar_server import log
-from bursar_server.state import write_private
+from bursar_server.config import Config
+from bursar_server.state import State, write_private
 
 VALIDITY = datetime.timedelta(days=3650)
 """Life of the certificates that `init` makes. Chosen, not tuned; an owner may replace the pair at any time."""
@@ -189,6 +190,11 @@ class Reloading:
     def _stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
         files = (self._certificates.key, self._certificates.chain, self._client_ca)
         return tuple(None if file is None else _stamp(file) for file in files)
+
+
+def client_authority(state: State, config: Config) -> Path | None:
+    """Return the file of the authority that signs clients' certificates, None if none are required."""
+    return state.path / config.tls.client_ca if config.tls.client_ca else None
 
 
 def speaks_old_tls(address: str) -> bool:

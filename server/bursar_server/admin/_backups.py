@@ -46,12 +46,9 @@ def backup(directory: Path, path: Path, whole: bool, no_rows: bool) -> None:
     """Copy the ledger to PATH, consistently while the server runs, and verify the copy.
 
     With --whole, PATH becomes a folder of ledger, counts of refusals, settings, keys, certificates and tables, from
-    which
-    `bursar-admin restore` makes a state directory. Keep it as secret as the state directory itself. Imports wait until
-    it is
-    done. Checkpoints and the administrator's token are not copied. No file is ever overwritten, and a file or folder
-    named
-    PATH is always complete.
+    which `bursar-admin restore` makes a state directory. Keep it as secret as the state directory itself. Imports wait
+    until it is done. Checkpoints and the administrator's token are not copied. No file is ever overwritten, and a file
+    or folder named PATH is always complete.
 
     Never copy ledger.sqlite itself with cp: it may be in the middle of a change. A restored ledger has lost all later
     debits; signed checkpoints on another disk, and clients, detect that. See restore.
@@ -84,8 +81,7 @@ def restore(directory: Path, path: Path, reason: str) -> None:
 
     Use it only after a state directory was lost. The backup's ledger has lost all later debits, whose answers cannot be
     taken back. So nothing can be debited at first: the call limit of every account is 0. Debits without a release are
-    not
-    run again, because their release may have been sent.
+    not run again, because their release may have been sent.
 
     Add back the spent budget (write-off), repeat what else was done since (tokens that were revoked, tables that were
     retired or destroyed), put the old checkpoints aside, and only then open the accounts again: call-limit end.
@@ -134,7 +130,7 @@ class Amount(click.ParamType[Fraction]):
 @click.command("write-off")
 @click.argument("name")
 @act(asks=True)
-@click.option("--analyst", help="Who spent it, if that is known; it counts against his allowance.")
+@click.option("--analyst", help="Who spent it, if that is known; it counts against their allowance.")
 @click.option("--rho", type=Amount(), help="How much was spent.")
 @click.option("--left-rho", type=Amount(), help="How much is to be left, as the newest receipt says.")
 @click.option("--spent", type=Share(), metavar="PERCENT", help="How much was spent, as percent of the total: 2.71%.")

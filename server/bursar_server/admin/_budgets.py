@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import functools
 from collections.abc import Iterator, Mapping
@@ -76,12 +75,9 @@ def set_(
     so they follow the budget.
 
     A raise weakens the guarantee to the people, and cannot be taken back once it is used. It also matters WHY: if you
-    chose
-    the new budget for reasons that have nothing to do with released results, it holds for everything, past and future.
-    If
-    it depends on a release (a model looked good, so you allow more), the deltas of the old and the new budget add up.
-    The
-    ledger cannot show this; say why with --reason.
+    chose the new budget for reasons that have nothing to do with released results, it holds for everything, past and
+    future. If it depends on a release (a model looked good, so you allow more), the deltas of the old and the new
+    budget add up. The ledger cannot show this; say why with --reason.
 
     \b
       bursar-admin budget set people --epsilon 5 --dry-run
@@ -98,7 +94,7 @@ def set_(
     )
     done = functools.partial(acting.ledger.set_budget, name, new, actor=acting.actor, reason=acting.reason)
     after = _Standing.entered(new, done(dry_run=True).details)
-    totals = (*promises(acting.ledger, before.account), Promise(None, new.epsilon, new.delta, new.delta_fail_share))
+    totals = (*promises(acting.ledger, before.account), Promise(None, new.epsilon, new.delta))
     click.echo(f"account {before.account}, shared by: {', '.join(accounts_names(acting.ledger, before.account))}")
     click.echo(_compared(_Standing.of(before), after))
     for line in _promise_lines(totals, closed=after.closed):
@@ -132,7 +128,7 @@ def allowance() -> None:
 @click.argument("name")
 @act()
 @click.option("--analyst", help="For whom.")
-@click.option("--everyone", is_flag=True, help="For each analyst who has no allowance of his own.")
+@click.option("--everyone", is_flag=True, help="For each analyst who has no allowance of their own.")
 @click.option("--new", is_flag=True, help="The analyst has no token yet.")
 @_SHARE
 def set_allowance(acting: Act, name: str, *, analyst: str | None, everyone: bool, new: bool, share: Fraction) -> None:
@@ -160,7 +156,7 @@ def set_allowance(acting: Act, name: str, *, analyst: str | None, everyone: bool
 @click.argument("name")
 @act()
 @click.option("--analyst", help="Whose.")
-@click.option("--everyone", is_flag=True, help="That of each analyst who has none of his own.")
+@click.option("--everyone", is_flag=True, help="That of each analyst who has none of their own.")
 def end_allowance(acting: Act, name: str, *, analyst: str | None, everyone: bool) -> None:
     """End an allowance. The analyst then has everyone's or, if there is none, the whole budget available.
 
@@ -232,29 +228,17 @@ class Promise:
     entry: int | None
     epsilon: float
     delta: float
-    delta_fail_share: Fraction
-
-    def same(self, other: Promise) -> bool:
-        """Return whether the filter is the same: another share of delta is another order, and so another guarantee."""
-        return dataclasses.replace(self, entry=other.entry) == other
 
 
 def promises(ledger: Ledger, account: str) -> tuple[Promise, ...]:
     """Return every budget that an account had, in their order."""
-    found: list[Promise] = []
-    for entry in ledger.entries():
-        if entry.kind not in (EntryKind.REGISTRATION, EntryKind.BUDGET):
-            continue
-        details = entry.details
-        # The registration of a dataset that joined an account has no budget.
-        if details.get("account", entry.dataset) != account or "epsilon" not in details:
-            continue
-        share = Fraction(details["delta_fail_share"])
-        new = Promise(entry.number, details["epsilon"], details["delta"], share)
-        # An upgrade of the ledger enters the same total again, with what every analyst spent.
-        if not found or not found[-1].same(new):
-            found.append(new)
-    return tuple(found)
+    return tuple(
+        Promise(entry.number, entry.details["epsilon"], entry.details["delta"])
+        for entry in ledger.entries()
+        if entry.kind in (EntryKind.REGISTRATION, EntryKind.BUDGET)
+        and entry.details.get("account", entry.dataset) == account
+        and "epsilon" in entry.details  # which the registration of a dataset that joined an account has not
+    )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ import grpc
 
 from bursar_amounts import percent_text
 from bursar_ledger import EVERYONE, REQUESTS, DatasetState, Ledger, LedgerError, ReleaseRecord
+from bursar_ledger.audit._columns import lines
+from bursar_ledger.audit._open import opened, rows_in_context
+from bursar_ledger.audit._sentences import story
 from bursar_ledger.audit._text import counted, short_time
 from bursar_ledger.checkpoints import NoteError, Place, PlaceError, VerifierKey, verifier_keys
 from bursar_ledger.refusals import FILE as REFUSALS
@@ -23,7 +26,6 @@ from bursar_ledger.refusals import Refusal, read_refusals
 from bursar_server.access.tls import Certificates
 from bursar_server.admin._acting import Held
 from bursar_server.admin._backups import METHOD as WRITE_OFF
-from bursar_server.admin._history import in_words
 from bursar_server.admin._tables import is_closed
 from bursar_server.admin._tokens import holders
 from bursar_server.admin._totals import sentence, typical
@@ -115,7 +117,9 @@ def overview(held: Held, config: Config, health: str) -> Overview:
     newest = ledger.newest()[0]
     first = max(1, newest - _RECENT + 1)
     debits = ledger.releases(after=first - 1)[-_MOST:]
-    acts = [entry for entry in ledger.entries(first) if entry.kind not in REQUESTS][-_MOST:]
+    acts = [entry.number for entry in ledger.entries(first) if entry.kind not in REQUESTS][-_MOST:]
+    with opened(held.state.ledger) as db:
+        told = {row.number: story(row, line).text for row, line, _ in lines(rows_in_context(db, acts))}
     refused = _refusals(held.state.path / REFUSALS)
     return Overview(
         facts=(
@@ -128,10 +132,7 @@ def overview(held: Held, config: Config, health: str) -> Overview:
         holders=tuple(holders(ledger)),
         fits=tuple((debit.entry, _fit(debit, states[debit.dataset])) for debit in reversed(debits)),
         refusals=None if refused is None else tuple(_refusal(one, states.get(one.dataset)) for one in refused[:_MOST]),
-        acts=tuple(
-            (entry.number, f"{short_time(entry.time)} UTC: {entry.actor}: {in_words(entry)}.{_why(entry.details)}")
-            for entry in reversed(acts)
-        ),
+        acts=tuple((number, told[number]) for number in reversed(acts)),
     )
 
 
@@ -272,8 +273,3 @@ def _backup(note: BackupNote | None, newest: int, now: datetime.datetime) -> str
 
 def _newer(count: int) -> str:
     return "no entry is newer" if count <= 0 else "1 entry is newer" if count == 1 else f"{count:,} entries are newer"
-
-
-def _why(details: object) -> str:
-    reason = details.get("reason") if isinstance(details, dict) else None
-    return f" Reason: {reason}" if reason else ""

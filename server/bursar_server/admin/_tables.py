@@ -114,16 +114,13 @@ def import_(
     """Import a table and register it with its lifetime privacy budget.
 
     The budget limits what all analysts together may ever learn of these people. It belongs to the people, not to the
-    file.
-    Another table of the same people shares it: name one of theirs with --same-people-as, or the same people are charged
-    twice. A table that joins an account needs no budget.
+    file. Another table of the same people shares it: name one of theirs with --same-people-as, or the same people are
+    charged twice. A table that joins an account needs no budget.
 
     Rows that were imported before are recognised, in any order and under any name, and refused until you declare whose
-    they
-    are: --same-people-as, or --other-people. So are rows that cannot be compared because the key of a dataset was
+    they are: --same-people-as, or --other-people. So are rows that cannot be compared because the key of a dataset was
     destroyed. Only you learn of the refusal. Recognition is a safeguard: a table with one row or column more, or of
-    another
-    year, is NOT recognised.
+    another year, is NOT recognised.
 
     The rows are read first, and the report, by column, is printed: it is computed from the rows, and for you alone.
     Bad values are shown on a terminal only, or written to --report. A table of which more than a fifth is bad is
@@ -193,20 +190,17 @@ def snapshot(
     """Give a dataset new rows of the same people.
 
     For corrections, additions and withdrawals: the dataset keeps name, schema, budget and all debits; fits from now on
-    read
-    the new rows. The manifest must be that of the dataset except for descriptions and public_rows, because adjacency
-    and
-    privacy unit are part of the guarantee. New people are covered by the same budget from now on, as all others in it.
+    read the new rows. The manifest must be that of the dataset except for descriptions and public_rows, because
+    adjacency and privacy unit are part of the guarantee. New people are covered by the same budget from now on, as all
+    others in it.
 
     Use it for the SAME people only. Rows of other people would be charged for releases without them; import those under
     another name. Rows that are known as those of another account are refused, and only you learn of it; --other-people
     declares that they are not that account's. It cannot be undone, only followed by another snapshot.
 
     The replaced rows stay on the disk until the next import or snapshot, for queued fits. With --delete-old-rows they
-    are
-    removed at once; a queued fit then fails before it reads anything, and runs on the new rows, under the same debit,
-    when
-    it is requested again.
+    are removed at once; a queued fit then fails before it reads anything, and runs on the new rows, under the same
+    debit, when it is requested again.
 
     \b
       bursar-admin snapshot --manifest people.toml --csv people-corrected.csv --reason "coding error in region"
@@ -267,9 +261,8 @@ def withdraw(acting: Act, name: str) -> None:
 
     The dataset ends as a retired one does, and the entry tells auditors that it was a mistake and cost nobody anything.
     No budget is gained: the account keeps its total, the name stays taken, and the same rows are still recognised.
-    Import
-    the corrected table under another name; where it is of the same people, --same-people-as NAME puts it into the
-    account, and bursar-admin budget set corrects the total.
+    Import the corrected table under another name; where it is of the same people, --same-people-as NAME puts it into
+    the account, and bursar-admin budget set corrects the total.
 
     \b
       bursar-admin dataset withdraw people --reason "imported with the wrong categories"
@@ -297,17 +290,13 @@ def retire(acting: Act, name: str, *, delete_rows: bool, destroy_key: bool) -> N
     --same-people-as puts them into the account that they had.
 
     With --delete-rows the rows are removed from this disk, and from a cluster's storage, after the entry is written,
-    and
-    another entry records it; if that is interrupted, give the command again. Charged fits that were interrupted cannot
-    run
-    again then: their cost stays spent. Remove copies in backups and in your own files yourself.
+    and another entry records it; if that is interrupted, give the command again. Charged fits that were interrupted
+    cannot run again then: their cost stays spent. Remove copies in backups and in your own files yourself.
 
     With --destroy-key, too, the secrets of the ledger's tags of these rows are destroyed, with an entry: the ledger
-    then
-    reveals nothing about any of them, not even to a reader who knows all the others. The drawback: these rows are no
-    longer
-    recognised if they are imported again. The import then asks; --same-people-as puts them into the account that they
-    had.
+    then reveals nothing about any of them, not even to a reader who knows all the others. The drawback: these rows are
+    no longer recognised if they are imported again. The import then asks; --same-people-as puts them into the account
+    that they had.
 
     \b
       bursar-admin retire people --reason "end of the study" --delete-rows
@@ -355,9 +344,8 @@ def partition_(directory: Path, name: str) -> None:
     """Write a table's rows to the storage that a cluster's workers read.
 
     For tables that were imported before the settings named a cluster; later imports write them automatically. Given
-    again,
-    the command reads all files, and writes them again if one is missing or changed; fits that are reading them fail. It
-    changes nothing in the ledger. docs/operations.md describes how to set up a cluster.
+    again, the command reads all files, and writes them again if one is missing or changed; fits that are reading them
+    fail. It changes nothing in the ledger. docs/operations.md describes how to set up a cluster.
 
     \b
       bursar-admin partition people

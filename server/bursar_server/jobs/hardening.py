@@ -78,13 +78,13 @@ def named(name: str) -> None:
     _libc().prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
-def first_to_go(proc: Path = Path("/proc")) -> None:
+def first_to_go() -> None:
     """Let the kernel end this process first if the machine runs out of memory, where that can be set."""
     libc = _libc()
     # The file of a process that may not be dumped belongs to root. Nothing is in memory yet that would be worth a look.
     libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
     with contextlib.suppress(OSError):
-        (proc / "self" / "oom_score_adj").write_text("1000")
+        Path("/proc/self/oom_score_adj").write_text("1000")
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
@@ -131,9 +131,9 @@ def descriptor_limit() -> int:
     return _DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
-def free_descriptors(proc: Path = Path("/proc")) -> int:
+def free_descriptors() -> int:
     """Return the number of free file descriptors of this process. Raises OSError if none is left to count them."""
-    return descriptor_limit() - len(os.listdir(proc / "self" / "fd"))  # noqa: PTH208  there may be 65,536
+    return descriptor_limit() - len(os.listdir("/proc/self/fd"))  # noqa: PTH208  there may be 65,536
 
 
 def swap_in_use(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bursar_ledger import DatasetState, Ledger, LedgerError, LedgerLostError, check_mark, verify
 from bursar_ledger.checkpoints import check_place, verifier_keys
-from bursar_server.access.tls import CertificateError, Certificates, ServerPair
+from bursar_server.access.tls import CertificateError, Certificates, ServerPair, client_authority
 from bursar_server.config import Config, ConfigError
 from bursar_server.jobs.engine import engine_of, storage_of
 from bursar_server.jobs.hardening import memory_of_machine, swap_in_use
@@ -159,13 +159,12 @@ def _extras(config: Config) -> Iterator[Finding]:
 
 
 def _certificate(state: State, config: Config) -> Iterator[Finding]:
-    client_ca = state.path / config.tls.client_ca if config.tls.client_ca else None
     try:
-        left = ServerPair.load(Certificates(state.tls), client_ca).expires - datetime.datetime.now(datetime.UTC)
+        pair = ServerPair.load(Certificates(state.tls), client_authority(state, config))
     except CertificateError as error:
         yield Finding("certificate", str(error))
         return
-    days = left.total_seconds() / 86_400
+    days = (pair.expires - datetime.datetime.now(datetime.UTC)).total_seconds() / 86_400
     text = f"ends in {days:.0f} days" if days > 0 else "has ended, clients refuse it"
     renew = f"{text}: put a new pair into {state.tls}; a running server takes it by itself"
     yield Finding("certificate", renew if days < _WARN_DAYS else "", fatal=days < 0)

@@ -46,7 +46,8 @@ class Template:
         kind: what its cells are.
         hint: what its bounds or categories should be.
         named: regular expression of what its name begins with; "" if names do not tell.
-        lower, upper: bounds that are proposed; None: there is none that suits every table.
+        lower: lower bound that is proposed; None: there is none that suits every table.
+        upper: upper bound, likewise.
         fields: fields of the manifest, which are not asked for.
     """
 

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -33,7 +32,7 @@ from bursar_server import log
 from bursar_server.access import auth
 from bursar_server.access.oidc import OidcTokens
 from bursar_server.access.throttle import Throttle
-from bursar_server.access.tls import Certificates, Reloading
+from bursar_server.access.tls import Certificates, Reloading, client_authority
 from bursar_server.config import Config
 from bursar_server.fits import AnyFit
 from bursar_server.jobs import hardening
@@ -303,11 +302,6 @@ def most_connections(config: Config, descriptors: int) -> int:
     """
     fits = config.fit_workers + config.queue_length + FREE_WORKERS
     return max(descriptors // 2, descriptors - _OWN_DESCRIPTORS - _PER_FIT * fits)
-
-
-def client_authority(state: State, config: Config) -> Path | None:
-    """Return the file of the authority that signs clients' certificates, None if none are required."""
-    return state.path / config.tls.client_ca if config.tls.client_ca else None
 
 
 def _ledger_problem(ledger: Ledger) -> str | None:

@@ -149,27 +149,27 @@ def test_all_acts_are_listed_in_words(admin: Admin) -> None:
     admin.ok("token", "revoke", "--name", "admin")
     output = admin.ok("acts")
     for words in (
-        "made the ledger",
-        "token of admin (admin)",
-        "checkpoint key ",
-        "registered heights with (1, 1e-06)",
-        "registered again in the account heights",
-        "total of heights: (2, 1e-06), before (1, 1e-06)",
-        "alice may spend 1/4 of heights",
-        "ended the allowance of alice on heights",
-        "one request may cost 1/4 of heights",
-        "ended the call limit of heights",
-        "new rows of heights",
-        "retired again",
-        "revoked the token of admin",
+        "  genesis ",
+        "admin (admin, until ",
+        "  checkpoint_key ",
+        "(epsilon, delta) = (1, 1e-06)",
+        "joins account heights: other name",
+        "new total (epsilon, delta) = (2, 1e-06), before (epsilon, delta) = (1, 1e-06): planned",
+        "alice: at most 1/4 of the total",
+        "alice: no allowance any more",
+        "one call costs at most 1/4 of the total",
+        "no limit for one call any more",
+        "new rows of the same people",
+        "no new debits: over",
+        "admin (revoked)",
     ):
         assert words in output
     assert "FitDPEM" not in output
     assert len(output.splitlines()) == len(admin.entries()) - 1 + 1  # without the debit, with the header
-    assert output.splitlines()[0].split() == ["entry", "time", "who", "what", "why"]
+    assert output.splitlines()[0].split() == ["entry", "time", "who", "kind", "dataset", "what", "and", "why"]
     of_again = admin.ok("acts", "--dataset", "again", "--last", "1").splitlines()
     assert len(of_again) == 2
-    assert of_again[1].endswith("retired again  over")
+    assert of_again[1].endswith("retirement  again    no new debits: over")
     assert "local:" in of_again[1]
 
 

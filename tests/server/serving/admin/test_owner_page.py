@@ -130,7 +130,7 @@ def test_the_overview_says_how_things_are(visitor: Visitor, admin: Admin) -> Non
         "alice 1 20.6% of the total was spent by alice at most 50% of the total",
         "one request may cost epsilon 0.478 (25%) of the total at most",
         "UTC: alice ran FitDPEM on heights for epsilon 0.43 (20.6%) of the total. Nothing is stored as released",
-        "one request may cost 1/4 of heights. Reason: no accidents Entry 7.",
+        "limited each request about heights to 25% of the lifetime budget. Reason given: no accidents Entry 7.",
         "admin admin live",
         "server none answers at 127.0.0.1:1",
         "There are no counts of refusals beside this ledger.",
