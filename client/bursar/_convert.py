@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -116,22 +116,14 @@ ADJACENCIES = {
 
 
 def choice(field: str, value: str, table: Mapping[str, Value]) -> Value:
-    """Return the wire's value for one of a field's names.
-
-    Raises:
-        InvalidRequestError: none of them.
-    """
+    """Return the wire's value for one of a field's names. Raises InvalidRequestError for any other name."""
     if value not in table:
         raise InvalidRequestError.of(field, f"must be one of {', '.join(map(repr, table))}, got {value!r}")
     return table[value]
 
 
 def named(table: Mapping[Value, Any], wire: object) -> Value:
-    """Return the name of a wire's value.
-
-    Raises:
-        ServerError: a value that this client does not know.
-    """
+    """Return the name of a wire's value. Raises ServerError for a value that this client does not know."""
     for name, value in table.items():
         if value == wire:
             return name
@@ -157,11 +149,7 @@ def tensor_from(message: types_pb2.Tensor) -> FloatArray:
 
 
 def spend_to(spend: Spend | None) -> types_pb2.Spend:
-    """Return the message of a spend.
-
-    Raises:
-        InvalidRequestError: something else than a spend.
-    """
+    """Return the message of a spend. Raises InvalidRequestError for something else than a spend."""
     match spend:
         case Rho():
             return types_pb2.Spend(rho=spend.value)
@@ -219,11 +207,7 @@ def allowance_from(message: catalog_pb2.Dataset | types_pb2.Receipt) -> Remainin
 
 
 def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
-    """Return the receipt of a message.
-
-    Raises:
-        ServerError: an adjacency that this client does not know.
-    """
+    """Return the receipt of a message. Raises ServerError for an adjacency that this client does not know."""
     return Receipt(
         dataset=message.dataset,
         request_id=message.request_id,
@@ -241,25 +225,18 @@ def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
 
 def radii_from(message: fit_pb2.RadiusCounts) -> RadiusCounts:
     """Return counts of rows by radius. Raises ValueError."""
-    return RadiusCounts(
-        levels=tensor_from(message.levels),
-        counts=tensor_from(message.counts),
-        count_std=message.count_std,
-        size=message.size,
-        laplace=message.laplace,
-    )
+    return RadiusCounts(**_fields_of(RadiusCounts, message))
 
 
 def noise_from(message: types_pb2.ReleaseNoise) -> ReleaseNoise:
     """Return the noise of one kind of release."""
-    return ReleaseNoise(
-        name=message.name,
-        size=message.size,
-        count_std=message.count_std,
-        sum_std=message.sum_std,
-        moment_std=message.moment_std,
-        times=message.times,
-    )
+    return ReleaseNoise(**_fields_of(ReleaseNoise, message))
+
+
+def _fields_of(kind: type[Any], message: Any) -> dict[str, Any]:
+    """Return the fields of a class that a message has under the same names; tensors become arrays."""
+    found = {field.name: getattr(message, field.name) for field in fields(kind)}
+    return {name: tensor_from(one) if isinstance(one, types_pb2.Tensor) else one for name, one in found.items()}
 
 
 def transforms_to(by_column: Mapping[str, Transform] | None) -> list[types_pb2.ColumnTransform]:
@@ -294,10 +271,12 @@ def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None)
     means, covariances = tensor_from(message.means), tensor_from(message.covariances)
     try:
         if message.mode == fit_pb2.MODE_KMEANS:
-            report = _report_from(message.report) if message.HasField("report") else None
+            has_report = message.HasField("report")
+            report = ClusterReport(**_fields_of(ClusterReport, message.report)) if has_report else None
             return KMeans(cluster_centers_=means, variances_=covariances, report=report, **shared)
         # The mixed key type keeps mypy from seeing that the names are the literals of CovarianceType.
         covariance_type: Any = named(COVARIANCE_TYPES, message.covariance_type)
+        has_choice = message.HasField("choice")
         return GaussianMixture(
             means_=means,
             covariances_=covariances,
@@ -305,46 +284,17 @@ def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None)
             background_weight=message.background_weight,
             bounds_=tensor_from(message.bounds) if message.HasField("bounds") else None,
             trajectory=_trajectory_from(message.trajectory) if message.HasField("trajectory") else None,
-            choice=_choice_from(message.choice) if message.HasField("choice") else None,
+            choice=ComponentChoice(**_fields_of(ComponentChoice, message.choice)) if has_choice else None,
             **shared,
         )
     except ValueError as error:
         raise ServerError(f"the server sent no valid model: {error}") from error
 
 
-def _choice_from(message: fit_pb2.ComponentChoice) -> ComponentChoice:
-    """The choice of a number of components. Raises ValueError if it is none."""
-    return ComponentChoice(message.least, tensor_from(message.scores), tensor_from(message.errors))
-
-
-def _report_from(message: fit_pb2.ClusterReport) -> ClusterReport:
-    """The last release of a k-means. Raises ValueError if it is none."""
-    return ClusterReport(
-        counts=tensor_from(message.counts),
-        sums=tensor_from(message.sums),
-        squares=tensor_from(message.squares),
-        radii=tensor_from(message.radii),
-        count_std=message.count_std,
-        sum_std=message.sum_std,
-        square_std=message.square_std,
-    )
-
-
 def _trajectory_from(message: fit_pb2.MixtureTrajectory) -> Trajectory:
     """Return the releases of a mixture's last steps. Raises ValueError if they are none."""
-    steps = (
-        TrajectoryStep(
-            log_scale=tensor_from(step.log_scale),
-            means=tensor_from(step.means),
-            factors=tensor_from(step.factors),
-            radii=tensor_from(step.radii),
-            precisions=tensor_from(step.precisions),
-            sums=tensor_from(step.sums),
-            noise_std=step.noise_std,
-        )
-        for step in message.steps
-    )
-    return Trajectory(tensor_from(message.centre), tensor_from(message.scale), tuple(steps))
+    steps = tuple(TrajectoryStep(**_fields_of(TrajectoryStep, step)) for step in message.steps)
+    return Trajectory(tensor_from(message.centre), tensor_from(message.scale), steps)
 
 
 @dataclass(frozen=True)

@@ -237,11 +237,7 @@ def paid_once(connection: Connection, request: Request, asked: Asked) -> Iterato
 
 
 def begin(connection: Connection, request: Request, asked: Asked) -> Begun:
-    """Note a paid fit, and give it its name.
-
-    Raises:
-        InvalidRequestError: the request cannot be sent.
-    """
+    """Note a paid fit, and give it its name. Raises InvalidRequestError if the request cannot be sent."""
     message: Message = kind_of(request).message(request, replace(asked, request_id=""))
     return connection.attempts.begin(message.SerializeToString(deterministic=True), asked.dataset, asked.request_id)
 

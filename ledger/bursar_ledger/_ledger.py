@@ -51,11 +51,7 @@ class Ledger:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, actor: str, reason: str = "") -> Self:
-        """Create a ledger, readable by its owner only.
-
-        Raises:
-            LedgerExistsError: there is a file already.
-        """
+        """Create a ledger, readable by its owner only. Raises LedgerExistsError if there is a file already."""
         store = Store.create(Path(path))
         details = {
             "format": 1,

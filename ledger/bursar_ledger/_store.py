@@ -394,11 +394,7 @@ class Store:
         return [read_entry(*row.values()) for row in self.rows(sql, *parameters)]
 
     def entry(self, number: int, kind: EntryKind | None = None) -> Entry:
-        """Return one entry.
-
-        Raises:
-            UnknownEntryError: there is no such entry, or it is not of `kind`.
-        """
+        """Return one entry. Raises UnknownEntryError if there is no such entry, or it is not of `kind`."""
         found = self.find("number = ?", number)
         if not found or kind not in (None, found[0].kind):
             raise UnknownEntryError(f"entry {number} is not a {kind or 'known entry'}")

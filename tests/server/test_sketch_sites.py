@@ -263,21 +263,6 @@ def test_rows_that_are_no_numbers_are_not_there_and_rows_outside_are_at_the_boun
 ROWS = np.zeros((4, 2))
 
 
-@pytest.mark.parametrize(
-    ("field", "arguments"),
-    [
-        ("frequencies_per_row", {"frequencies_per_row": M + 1}),
-        ("sigma", {"sigma": -1.0}),
-        ("sigma", {"sigma": math.nan}),
-    ],
-)
-def test_a_wrong_argument_is_named(field: str, arguments: dict[str, Any]) -> None:
-    """The plan names it: the command takes what its options and the wire can hold."""
-    with pytest.raises(InvalidFieldsError) as caught:
-        site(ROWS, **arguments)
-    assert field in dict(caught.value.violations)
-
-
 def test_a_file_has_the_same_numbers_for_server_and_sdk(tmp_path: Path) -> None:
     """They agree to the last bit; the owner alone reads it, and no other file is replaced."""
     made = site(clusters(50, 0, CENTRES), signature="one_bit", structure="hadamard", law="multiscale")

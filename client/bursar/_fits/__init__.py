@@ -29,11 +29,7 @@ BY_NAME = {kind.name: kind for kind in KINDS.values()}
 
 
 def kind_of(request: object) -> Kind[Any]:
-    """Return the kind of a request.
-
-    Raises:
-        InvalidRequestError: it is no request.
-    """
+    """Return the kind of a request. Raises InvalidRequestError if it is no request."""
     kind = KINDS.get(type(request))  # type: ignore[arg-type]  # whatever is no request is in no key
     if kind is None:
         names = ", ".join(f"bursar.{kind.__name__}" for kind in KINDS)

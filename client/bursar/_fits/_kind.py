@@ -86,11 +86,7 @@ class Kind(ABC, Generic[RequestT]):
 
     @abstractmethod
     def stored(self, message: catalog_pb2.GetReleaseResponse, receipt: Receipt) -> Any:
-        """Return the model of a stored release.
-
-        Raises:
-            ServerError: the message holds no valid model.
-        """
+        """Return the model of a stored release. Raises ServerError if the message holds no valid model."""
 
     def steps_here(self, request: RequestT) -> bool:
         """Return whether the last step is done on this machine."""
@@ -139,11 +135,7 @@ def check_dataset(field: str, released: _Released | Receipt, dataset: str, thing
 
 
 def refuse_dry_runs(request: Request) -> None:
-    """Check that no part of a request that is paid for was made by a dry run.
-
-    Raises:
-        InvalidRequestError: one was.
-    """
+    """Check that no part of a request that is paid for was made by a dry run. Raises InvalidRequestError if one was."""
     for argument in arguments(type(request)):
         value = getattr(request, argument.name)
         for one in value if isinstance(value, tuple) else (value,):

@@ -47,11 +47,7 @@ def write_workbook(
     entries: Iterable[tuple[Row, Line]],
     now: datetime,
 ) -> None:
-    """Write the workbook.
-
-    Raises:
-        click.ClickException: there are more entries than a sheet has rows.
-    """
+    """Write the workbook. Raises click.ClickException if there are more entries than a sheet has rows."""
     plain = {"strings_to_formulas": False, "strings_to_urls": False, "strings_to_numbers": False}
     with xlsxwriter.Workbook(path, plain) as book:
         book.set_properties({"title": say("Privacy ledger"), "created": now.replace(tzinfo=None)})

@@ -247,11 +247,7 @@ def caller_or_nobody() -> Principal | None:
 
 
 def caller() -> Principal:
-    """Return the principal of the current call.
-
-    Raises:
-        UnauthenticatedError: the call is not authenticated.
-    """
+    """Return the principal of the current call. Raises UnauthenticatedError if the call is not authenticated."""
     principal = _caller.get()
     if principal is None:
         raise UnauthenticatedError("the call is not authenticated")

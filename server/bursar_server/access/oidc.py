@@ -286,11 +286,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _seconds(value: object) -> float:
-    """Return a time in a JWT as seconds since 1970.
-
-    Raises:
-        ValueError: the value is not a time; NaN included.
-    """
+    """Return a time in a JWT as seconds since 1970. Raises ValueError if the value is not a time; NaN included."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 2**53:
         raise ValueError
     return float(value)

@@ -143,11 +143,7 @@ class Throttle:
         return self._failures.failed(f"principal {principal}")
 
     def check_rate(self, principal: str) -> None:
-        """Count a call of a principal.
-
-        Raises:
-            TooOftenError: the principal exceeds the rate.
-        """
+        """Count a call of a principal. Raises TooOftenError if the principal exceeds the rate."""
         if seconds := self._calls.take(principal):
             raise TooOftenError(
                 "you call more often than this server allows; nothing was debited by this call", seconds

@@ -93,11 +93,7 @@ class ServerPair:
 
     @classmethod
     def load(cls, certificates: Certificates, client_ca: Path | None = None) -> ServerPair:
-        """Read and check the files.
-
-        Raises:
-            CertificateError: a file cannot be used.
-        """
+        """Read and check the files. Raises CertificateError if a file cannot be used."""
         key, chain = _read(certificates.key), _read(certificates.chain)
         try:
             certificate = x509.load_pem_x509_certificates(chain)[0]

@@ -171,11 +171,7 @@ def connect(address: str, authority: bytes) -> grpc.aio.Channel:
 
 
 def checked(scope: Mapping[str, Any], limits: Limits) -> _Head:
-    """Check everything of a request but its body.
-
-    Raises:
-        RefusedError: a check failed.
-    """
+    """Check everything of a request but its body. Raises RefusedError if a check failed."""
     method = METHODS.get(scope["path"])
     if method is None:
         text = "there is no such method here: send POST /SERVICE/METHOD, such as /bursar.v1.CatalogService/ListDatasets"

@@ -161,7 +161,7 @@ def test_more_than_is_left_is_refused(site: Admin) -> None:
         (("--rho", 0.005), "give --clusters"),
         (("--rho", 0.005, "--sigma", 0.2), "give --clusters"),
         (("--rho", 0.005, "--frequencies", 20), "give --clusters"),
-        (("--rho", 0.005, "--frequencies", 0, "--sigma", 0.2), "n_frequencies"),
+        (("--rho", 0.005, "--frequencies", 0, "--sigma", 0.2), "--frequencies"),
         (("--rho", 0.005, "--frequencies", 10**6, "--sigma", 0.2), "n_frequencies"),
         (("--rho", 0.005, "--frequencies", 20, "--sigma", "nan"), "sigma"),
         (("--rho", 0.005, *AGREED, "--per-row", 21), "frequencies_per_row"),
