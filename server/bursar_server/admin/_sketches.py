@@ -9,7 +9,7 @@ import functools
 import os
 import shlex
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,43 +49,6 @@ def sketch() -> None:
     """
 
 
-def _agreed_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that all sites share except the bounds, and the site's own share of the work; as keywords."""
-    options: list[Callable[[Any], Any]] = [
-        click.option("--per-row", type=_WHOLE, help="Frequencies that each row is asked for. [default: all]"),
-        click.option("--units", type=click.Choice(_UNITS), default="common", show_default=True, help="Of the columns."),
-        click.option(
-            "--signature",
-            type=click.Choice(SIGNATURES),
-            default="exponential",
-            show_default=True,
-            help="Of the sketch.",
-        ),
-        click.option(
-            "--structure",
-            type=click.Choice(FREQUENCY_STRUCTURES),
-            default="dense",
-            show_default=True,
-            help="Of frequencies.",
-        ),
-        click.option(
-            "--law",
-            type=click.Choice(FREQUENCY_LAWS),
-            default="adapted_radius",
-            show_default=True,
-            help="Of frequencies.",
-        ),
-        click.option("--seed", type=_SEED, default=0, show_default=True, help="Of the frequencies; public."),
-        click.option("--sigma", type=float, help="Width of a cluster, in half-widths of the bounds. [default: from K]"),
-        click.option("--frequencies", type=_WHOLE, metavar="M", help="How many. [default: from K and the columns]"),
-        click.option("--clusters", type=click.IntRange(1, 256), metavar="K", help="How many you look for."),
-        click.option("--columns", help="Numeric columns as a,b,c, in this order. [default: all that are never null]"),
-    ]
-    for option in options:
-        function = option(function)
-    return function
-
-
 @sketch.command()
 @act(asks=True)
 @click.argument("dataset")
@@ -94,7 +57,34 @@ def _agreed_options(function: Callable[..., None]) -> Callable[..., None]:
     "--epsilon", type=float, help="With --delta: spend what implies them, with Gaussian noise. Alone: Laplace."
 )
 @click.option("--delta", type=float, help="Goes with --epsilon.")
-@_agreed_options
+@click.option("--columns", help="Numeric columns as a,b,c, in this order. [default: all that are never null]")
+@click.option("--clusters", type=click.IntRange(1, 256), metavar="K", help="How many you look for.")
+@click.option("--frequencies", type=_WHOLE, metavar="M", help="How many. [default: from K and the columns]")
+@click.option("--sigma", type=float, help="Width of a cluster, in half-widths of the bounds. [default: from K]")
+@click.option("--seed", type=_SEED, default=0, show_default=True, help="Of the frequencies; public.")
+@click.option(
+    "--law",
+    type=click.Choice(FREQUENCY_LAWS),
+    default="adapted_radius",
+    show_default=True,
+    help="Of frequencies.",
+)
+@click.option(
+    "--structure",
+    type=click.Choice(FREQUENCY_STRUCTURES),
+    default="dense",
+    show_default=True,
+    help="Of frequencies.",
+)
+@click.option(
+    "--signature",
+    type=click.Choice(SIGNATURES),
+    default="exponential",
+    show_default=True,
+    help="Of the sketch.",
+)
+@click.option("--units", type=click.Choice(_UNITS), default="common", show_default=True, help="Of the columns.")
+@click.option("--per-row", type=_WHOLE, help="Frequencies that each row is asked for. [default: all]")
 @click.option("--out", type=PATH, required=True, help="Write the sketch to this file.")
 @click.option("--request-id", help="Go on with, or get again, what was paid for under this id. [default: a new one]")
 def make(
