@@ -393,7 +393,7 @@ def gradient_trial(law: str, n: int, epsilon: float, d: int, adjacency: Adjacenc
     table = PublicTable("bench", columns, adjacency, 1, n)
     lines = fitted(request, spend, table, array_rows(np.column_stack([X, y])))
     tallies["coefficient"].add(*matched(lines.intervals(), "coef_", d, line))
-    return tallies, [any("not to be trusted" in note for note in one.intervals().left_out) for one in (model, lines)]
+    return tallies, [any("not to be trusted" in note for note in one.intervals().warnings) for one in (model, lines)]
 
 
 CLUSTERS: tuple[tuple[str, int, float, Adjacency], ...] = (

@@ -364,7 +364,7 @@ class GaussianMixture(TableText, Estimator, Model):
         if self._explained is not None:
             z = two_sided(level)
             rows, left_out = trajectory_intervals(self.columns, self.covariance_type, self._explained, z)
-            return Intervals(level, MIXTURE, self._with_medians(rows), (*left_out, *distrust(self.goodness)))
+            return Intervals(level, MIXTURE, self._with_medians(rows), tuple(left_out), distrust(self.goodness))
         if self.sketch is None or self.covariance_type != "diag":
             found = super().intervals(level)
             return replace(found, rows=self._with_medians(found.rows))
@@ -380,8 +380,8 @@ class GaussianMixture(TableText, Estimator, Model):
             for k, parts in enumerate(zip(self.covariances_, errors.variances, strict=True))
             for name, value, error in zip(names, *parts, strict=True)
         ]
-        notes = distrust(residual_goodness(errors.residual, errors.residuals))
-        return Intervals(level, DECODED, self._with_medians(rows), notes)
+        warnings = distrust(residual_goodness(errors.residual, errors.residuals))
+        return Intervals(level, DECODED, self._with_medians(rows), warnings=warnings)
 
     def _decoding_errors(self, replicates: int, public_seed: int) -> Errors:
         """Return the errors of a mixture that was decoded from a sketch. Raises ValueError."""

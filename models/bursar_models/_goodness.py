@@ -46,7 +46,7 @@ class Goodness:
 
 
 def distrust(goodness: Goodness | None, what: str = "all intervals") -> tuple[str, ...]:
-    """Return the note for intervals of a model whose form is doubtful; none for others."""
+    """Return a warning about intervals of a model whose form is doubtful; none for others."""
     doubtful = goodness is not None and goodness.doubtful
     return (f"{what} are not to be trusted: {goodness}",) if doubtful else ()
 

@@ -79,6 +79,7 @@ class Intervals:
         target: what the intervals are meant to contain, and what they do not cover.
         rows: intervals.
         left_out: released numbers that have no interval, each with the reason.
+        warnings: what the intervals suppose of the rows and the releases contradict.
 
     Example:
         >>> field = data.fit(bursar.MRF(cliques=[("group",)]), spend=bursar.rho(0.1))
@@ -91,6 +92,7 @@ class Intervals:
     target: str
     rows: tuple[Interval, ...]
     left_out: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Interval]:
         return iter(self.rows)
@@ -128,11 +130,15 @@ class Intervals:
         lines = [f"Intervals at {self.level:.4g} of {self.target}"]
         if self.rows:
             lines.append(text_table(*self._table()))
-        return "\n".join([*lines, *(f"  without an interval: {reason}" for reason in self.left_out)])
+        return "\n".join([*lines, *(f"  {note}" for note in self._notes())])
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"; without an interval: {reason}" for reason in self.left_out)
+        notes = "".join(f"; {note}" for note in self._notes())
         return html_table(f"Intervals at {self.level:.4g} of {self.target}{notes}", *self._table())
+
+    def _notes(self) -> list[str]:
+        reasons = (f"without an interval: {reason}" for reason in self.left_out)
+        return [*(f"warning: {warning}" for warning in self.warnings), *reasons]
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         cells = [[r.name, f"{r.estimate:.4g}", f"{r.low:.4g}", f"{r.high:.4g}", r.about] for r in self.rows]

@@ -141,7 +141,7 @@ class Model(Portable, ABC):
             ValueError: another level.
         """
         rows, left_out = self._intervals(two_sided(level))
-        return Intervals(level, POPULATION, tuple(rows), (*left_out, *distrust(self.goodness, self._doubted)))
+        return Intervals(level, POPULATION, tuple(rows), tuple(left_out), distrust(self.goodness, self._doubted))
 
     @property
     def goodness(self) -> Goodness | None:

@@ -65,7 +65,7 @@ def test_a_wrong_form_is_said(law: str) -> None:
     assert found.doubtful
     assert found.observed > 4 * found.error
     assert "no part of any Gaussian" in str(found)
-    assert "not to be trusted" in model.intervals().left_out[-1]
+    assert "not to be trusted" in model.intervals().warnings[-1]
 
 
 def test_sums_that_no_mixture_explains_are_said() -> None:
@@ -95,7 +95,7 @@ def test_a_right_form_raises_no_alarm() -> None:
         # A false alarm of this test in a million.
         assert found.p_value > 3e-7
         assert found.doubtful == (found.p_value < 1e-3)
-        assert any("trusted" in note for note in model.intervals().left_out) == found.doubtful
+        assert any("trusted" in note for note in model.intervals().warnings) == found.doubtful
 
 
 def test_means_over_a_mixture_are_corrected_and_their_error_is_known() -> None:
@@ -221,7 +221,7 @@ def test_wrong_residuals_of_gradient_em_are_said(law: str, size: int) -> None:
         assert model.goodness is not None
         assert model.goodness.doubtful
         assert model.goodness.p_value < 1e-6
-        assert "not to be trusted" in model.intervals().left_out[-1]
+        assert "not to be trusted" in model.intervals().warnings[-1]
 
 
 @pytest.mark.parametrize("laplace", [False, True])

@@ -129,7 +129,7 @@ def test_lines_that_are_close_are_not_to_be_trusted() -> None:
             trace=trace,
         )
         assert lines._least_apart() == pytest.approx(slope / 0.02 / 10)
-        assert any("not to be trusted" in note for note in lines.intervals().left_out) == close
+        assert any("not to be trusted" in note for note in lines.intervals().warnings) == close
     assert replace(lines, n_rows=None)._least_apart() == math.inf
 
 

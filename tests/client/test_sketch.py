@@ -396,5 +396,5 @@ def test_a_sketch_says_whether_its_mixture_explains_it(law: str) -> None:
     centres = np.array([[-0.5, -0.4], [0.4, 0.5]])[np.arange(len(residuals)) % 2]
     exact = sketch_of(np.clip(centres + 0.12 * residuals, -1, 1), Frequencies(60, 2, 1, 0.15), noise_std=20.0)
     model = replace(exact, sums=exact.sums + 20.0 * rng.standard_normal(exact.sums.shape)).gaussian_mixture(2)
-    notes = model.intervals(replicates=12).left_out
+    notes = model.intervals(replicates=12).warnings
     assert any("does not explain the sketch" in note for note in notes) == (law != "normal")

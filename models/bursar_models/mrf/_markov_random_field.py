@@ -229,8 +229,8 @@ class MarkovRandomField(Model):
             raise ValueError("columns: expected the names of those whose probabilities are asked for")
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         z, known = two_sided(level), {name: self._state(name, value) for name, value in (given or {}).items()}
-        notes = distrust(self.goodness, self._doubted)
-        return Intervals(level, POPULATION, tuple(self._interval_rows(names, known, z)), notes)
+        warnings = distrust(self.goodness, self._doubted)
+        return Intervals(level, POPULATION, tuple(self._interval_rows(names, known, z)), warnings=warnings)
 
     def error(self, columns: str | Sequence[str], level: float = 0.95) -> TableError:
         """Return how far the model's table of some columns may be from that of the rows.

@@ -461,9 +461,9 @@ def test_a_table_held_out_tells_a_wrong_graph_from_a_right_one(spend: types_pb2.
         assert field.tables_[-1].held_out
         assert (field.tables_[-1].columns == ("c", "d")) == wrong
         assert (
-            any("no released table has are not to be trusted" in note for note in field.intervals().left_out) == wrong
+            any("no released table has are not to be trusted" in note for note in field.intervals().warnings) == wrong
         )
-        assert bool(field.intervals(columns=["a", "c"]).left_out) == wrong
+        assert bool(field.intervals(columns=["a", "c"]).warnings) == wrong
 
 
 def test_a_graph_of_all_pairs_is_not_tested() -> None:

@@ -508,7 +508,7 @@ def test_the_last_release_tells_whether_rows_are_gaussian(adjacency: Adjacency) 
         model = separated_gmm_from(run(made, X, adjacency=adjacency), None, sought=1)
         assert model.goodness is not None
         assert model.goodness.doubtful == skew
-        assert any("not to be trusted" in note for note in model.intervals().left_out) == skew
+        assert any("not to be trusted" in note for note in model.intervals().warnings) == skew
 
 
 def test_an_answer_by_blocks_has_no_test_of_its_form() -> None:
