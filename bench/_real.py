@@ -236,7 +236,7 @@ NUMBERS = (
     # Moments of pictures of eleven fabrics, in standardised units. The columns x0, x10 and x20 are the same.
     NumberTable("texture", partial(from_keel, "texture", 30), same(30, -2, 2), 11, 11),
     NumberTable("banana", partial(from_keel, "banana", 2), same(2, -4, 4), 6, 6, held_out=True),
-    NumberTable("twonorm", partial(from_keel, "twonorm", 20), same(20, -8, 8), 4, 2, held_out=True),
+    NumberTable("twonorm", partial(from_keel, "twonorm", 20), same(20, -8, 8), 4, 2),
     # Men in a survey of the labour force: dollars a week, years.
     NumberTable(
         "cps88",

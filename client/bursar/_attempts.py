@@ -39,12 +39,8 @@ class Attempt:
     """A paid fit that was sent, or is about to be.
 
     Attributes:
-        request_id: its name.
-        dataset: name of the dataset.
         digest: of the message without its name, as hexadecimal digits.
         time: when it was noted last, in seconds since 1970, by this machine's clock.
-        process: number of the process that sent it.
-        fetched: whether its model came back.
     """
 
     request_id: str

@@ -23,8 +23,6 @@ class Examined(NamedTuple):
     """Entry and what was found in it.
 
     Attributes:
-        number: number of the entry.
-        hash: as stored.
         fields: the body, decoded, without what is looked at nowhere else; None if it cannot be.
         problems: findings, without the number.
     """

@@ -286,10 +286,6 @@ class ReleaseRecord:
     """Line of a list of past debits.
 
     Attributes:
-        entry: number of the debit's entry.
-        dataset: as in `DebitRequest`, and so are principal, request_id and method.
-        price: what was debited.
-        time: RFC 3339, informational.
         released: False while the fit runs or if it was interrupted.
         size: bytes of the release, None if there is none.
     """
@@ -321,9 +317,6 @@ class Credential:
     """Credential: who has access, and in which role; a revoked one gives none.
 
     Attributes:
-        name: name of the holder.
-        role: role of the holder.
-        revoked: True if it was revoked.
         expires: RFC 3339, in UTC; None for never. The ledger keeps it and reads no clock: the caller compares it.
         datasets: the only datasets that the holder may see; None for all.
     """

@@ -53,7 +53,6 @@ class Connecting:
         server: "host:port".
         ca: the authority's certificate; None for the authorities that gRPC ships with.
         token_file: where the token is; None for the environment's, or none.
-        profile: name of the settings to use; None for those without a name.
     """
 
     server: str | None

@@ -30,10 +30,7 @@ class Method:
     """The commands of a request.
 
     Attributes:
-        name: of the commands.
-        kind: class of the request.
         targets: numbers of `bursar.Target` that its previews promise.
-        example: options of an example, with their values.
         wanted: target of an example.
         may_be_free: whether it may be asked for without a spend.
     """

@@ -31,9 +31,7 @@ class Argument:
     """One argument of a request.
 
     Attributes:
-        name: of it.
         default: `REQUIRED` if it must be given.
-        options: that stand for it.
         value: makes it of what was typed; None if nothing was.
     """
 

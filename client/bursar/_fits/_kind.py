@@ -30,8 +30,6 @@ class Asked:
     """Everything in a message that is not in the request.
 
     Attributes:
-        dataset: name of the dataset.
-        columns: its public schema.
         spend: what to spend; None for a request that uses earlier releases alone.
         request_id: the idempotency key; empty for what is free.
         refuse_useless: whether a server refuses it, before the debit, if noise leaves nothing of the answer.

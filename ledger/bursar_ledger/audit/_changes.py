@@ -24,13 +24,7 @@ _KEPT = re.compile(r"size +([0-9]{1,18})\s+head +([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class Visit:
-    """The ledger as it was at an earlier visit.
-
-    Attributes:
-        entries: number of its newest entry then.
-        head: hash of that entry.
-        copy: the file of then, if it was kept.
-    """
+    """The ledger as it was at an earlier visit."""
 
     entries: int
     head: bytes
@@ -57,9 +51,7 @@ class Changes:
     """Changes since an earlier visit, in sentences.
 
     Attributes:
-        since: what it is compared with, in a few words.
         summary: how much is new, and what each analyst spent.
-        events: new admin events.
         refusals: new refusals; None if no file says so.
     """
 

@@ -205,7 +205,6 @@ class History:
     Attributes:
         ledger_id: ledger id of the genesis entry, "" if there is none.
         accounts: by name, in the order in which they began.
-        acts: everything but debits and releases, in order.
         unread: numbers of the entries that could not be understood.
     """
 

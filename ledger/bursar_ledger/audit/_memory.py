@@ -56,9 +56,6 @@ class Memory:
     """Visit in which nothing was found.
 
     Attributes:
-        told: what the entries say.
-        made: when it was verified.
-        entries: number of the newest entry.
         body: what the page showed of it, HTML; to draw it again would take longer than all else before it is seen.
         checked: what was verified and the second opinion on it, for `checked_in`: no page waits for reading it.
     """

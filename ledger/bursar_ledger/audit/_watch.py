@@ -47,12 +47,8 @@ class Look:
     Attributes:
         found: findings of the verification; None if it has not ended, or if nothing could be read.
         entries: number of the newest entry that the figures count.
-        told: what the entries that are certain say.
         refusals: as the server noted them; None if it left no note.
         parts: the page about it: opening, verification, and the rest; HTML.
-        made: time of the look.
-        seconds: duration of the look.
-        error: reason why nothing could be read; None if something could.
         remembered: True if it is the last visit's.
     """
 

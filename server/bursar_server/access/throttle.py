@@ -16,11 +16,7 @@ _MOST_KEPT = 10_000
 
 
 class TooOftenError(Exception):
-    """Error: too many calls, or too many that failed; nothing was debited.
-
-    Attributes:
-        seconds: time after which a call is accepted again.
-    """
+    """Error: too many calls, or too many that failed; nothing was debited. In `seconds` a call is accepted again."""
 
     def __init__(self, text: str, seconds: float) -> None:
         super().__init__(f"{text}; try again in {whole_seconds(seconds)} s")

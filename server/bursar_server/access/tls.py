@@ -31,11 +31,7 @@ VALIDITY = datetime.timedelta(days=3650)
 
 @dataclass(frozen=True)
 class Certificates:
-    """PEM files of a state directory.
-
-    Attributes:
-        directory: folder of the files, mode 0700.
-    """
+    """PEM files of a state directory."""
 
     directory: Path
 
@@ -80,10 +76,8 @@ class ServerPair:
     """Key and certificates of handshakes.
 
     Attributes:
-        key: private key, PEM.
         chain: certificates, PEM; the server's certificate first.
         authorities: authorities of clients' certificates, PEM; None for a server that requires none.
-        expires: end of the server's certificate.
     """
 
     key: bytes

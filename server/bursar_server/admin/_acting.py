@@ -124,17 +124,7 @@ def actor(name: str | None = None) -> str:
 
 @dataclass(frozen=True)
 class Act:
-    """Context of one command that changes the ledger.
-
-    Attributes:
-        state: state directory.
-        ledger: open ledger.
-        config: settings of the server, which name the checkpoint locations.
-        actor: user who runs the command.
-        reason: reason for the change, for the ledger.
-        dry_run: True if nothing is kept.
-        yes: True if no confirmation is asked for.
-    """
+    """Context of one command that changes the ledger."""
 
     state: State
     ledger: Ledger

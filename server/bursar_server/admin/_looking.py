@@ -52,9 +52,7 @@ class Look:
     """Look at a report: prints it, writes it to a file, refuses a table that is mostly bad.
 
     Attributes:
-        manifest: manifest of the table.
         accepted: share of bad rows that the administrator accepts; None if they said nothing.
-        file: file for the report with its examples; None: none is written.
         as_json: True if standard output is for JSON, so that nothing is printed here.
     """
 

@@ -46,12 +46,7 @@ _PATIENCE = 2.0
 
 @dataclass(frozen=True)
 class Bar:
-    """Part of a whole as a bar with words.
-
-    Attributes:
-        width: CSS length.
-        words: the same for people who do not see it.
-    """
+    """Part of a whole as a bar, its width a CSS length, with the same in words for people who do not see it."""
 
     width: str
     words: str
@@ -94,12 +89,9 @@ class Overview:
     """Everything on the page.
 
     Attributes:
-        facts: names and sentences: server, ledger, checkpoints, backup.
-        accounts: accounts in the order of their first registration.
         holders: name, role, state, end and datasets of each token.
         fits: number of the entry and a sentence for each recent debit, newest first.
         refusals: sentences, newest first; None if the server left no counts.
-        acts: number of the entry and a sentence for each recent administrative act, newest first.
     """
 
     facts: tuple[tuple[str, str], ...]

@@ -64,11 +64,7 @@ class Order:
     """Fit request, with the facts that decide its cost.
 
     Attributes:
-        method: name of the RPC.
-        principal: principal who requests it.
-        request: request as it was sent.
         hash: hash that identifies equal requests.
-        state: state of the dataset.
         rows: public number of rows, None if there is none.
         plan: function that returns the request's plan from the rho to be spent, if that is the remaining budget, else
             None, and `rows`. Cached, so that the plan of a debit is in hand when its fit runs.

@@ -71,7 +71,6 @@ class RequestKey:
     """Identity of a request.
 
     Attributes:
-        principal: principal who requests it.
         request_id: idempotency key within the principal's requests.
         hash: hash of the whole request; another request under the same id is refused.
     """

@@ -101,13 +101,7 @@ def back_up(state: State, ledger: Ledger, path: Path, *, rows: bool = True) -> V
 
 @dataclass(frozen=True)
 class BackupNote:
-    """Note of the newest backup that was made of a state directory.
-
-    Attributes:
-        time: end of the backup, in UTC.
-        entries: number of entries of its ledger.
-        path: its path.
-    """
+    """Note of the newest backup that was made of a state directory."""
 
     time: datetime
     entries: int

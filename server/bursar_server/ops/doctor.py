@@ -46,7 +46,6 @@ class Finding:
     """Result of one check.
 
     Attributes:
-        what: subject of the check.
         problem: fault and remedy; "" if there is none.
         fatal: True if the server must not run with this problem; otherwise it may, and an operator should look at it.
     """

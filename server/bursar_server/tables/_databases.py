@@ -49,10 +49,6 @@ class SqliteSource:
     SQLite stores a type with every cell, and a column may hold several. Drivers that make typed columns guess the type
     from the first rows, so that a row decides how others are read. Here a cell becomes text by itself alone: text and
     blobs are their bytes, integers their digits, and real numbers their shortest text, as in all other sources.
-
-    Attributes:
-        database: SQLite file.
-        query: one SELECT statement.
     """
 
     database: Path

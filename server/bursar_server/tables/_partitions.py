@@ -40,7 +40,6 @@ class Partition:
     Attributes:
         path: path of the file, the same on every machine.
         slots: number of slots, null rows included.
-        sha256: SHA-256 of the whole file, hexadecimal.
     """
 
     path: str

@@ -42,7 +42,6 @@ class Query:
     """Files that a query reads.
 
     Attributes:
-        files: files named in the query, in their order.
         guessed: files whose column types DuckDB infers from the content of all rows.
     """
 

@@ -27,9 +27,7 @@ class ColumnReport:
     """Counts of one column's cells.
 
     Attributes:
-        name: name of the column.
         bad: number of cells that hold something which is no number, or none of the categories.
-        missing: number of empty cells.
         clipped_low: number of values of present rows that were moved up to the lower bound.
         clipped_high: number of values of present rows that were moved down to the upper bound.
         examples: up to `EXAMPLES` different bad cells, the first of the source; kept out of `repr`.

@@ -137,7 +137,6 @@ class Snapshot:
         manifest: public facts, including the number of slots under REPLACE_ONE.
         slots: number of slots, null rows included; private under ADD_REMOVE_ONE.
         schema: schema of the file's columns, those of the manifest by position.
-        identity: state of the opened files.
     """
 
     directory: Path

@@ -62,9 +62,7 @@ class _StoredSource:
     """Some columns of stored rows, and the debit that lets a fit read them.
 
     Attributes:
-        budget: debit for these rows.
         directory: folder of the snapshot, which has the record of the partitions.
-        columns: names of the columns, in order.
         identity: state of the files that were compared with the registration.
     """
 

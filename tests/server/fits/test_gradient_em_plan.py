@@ -104,7 +104,7 @@ def test_wrong_requests_are_refused_with_the_field(fields: dict[str, Any], field
 
 
 def test_rows_count_without_a_value_in_features_of_missing_covariates_only() -> None:
-    """Where a column is not named, those that may be null are taken by that model alone; a target has to be there."""
+    """Columns that may be null are taken by that model alone, unless they are named; a target has to be there."""
     assert plan(HOLED).columns == ("x2", "y")
     assert plan(HOLED, **LINE).columns == ("x2", "y")
     assert plan(HOLED, model=MISSING, target="y").columns == ("x0", "x1", "x2", "y")

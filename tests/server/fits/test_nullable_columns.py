@@ -67,7 +67,7 @@ def test_rows_count_otherwise() -> None:
 
 
 def test_columns_that_may_be_null_are_taken_if_they_are_named() -> None:
-    """Without names a fit has those that are never null, and says how to have others where there are none."""
+    """A fit without names has those that are never null, and says how to have others where there are none."""
     violations: Violations = []
     assert [column.name for column in columns_of([], TABLE, violations)] == ["x"]
     assert [column.name for column in columns_of(["gap", "x"], TABLE, violations)] == ["gap", "x"]

@@ -259,6 +259,10 @@ def test_low_noise_doubles_the_cells_of_the_start() -> None:
     assert sizes[-1] == ("em", 3)
     assert sizes.count(("em", 6)) == 3
     assert ("repair", 6) in sizes
+    # A start of two components needs less noise for it than one of three.
+    for rho, k, cells in ((0.03, 2, 2), (0.03, 3, 6), (0.06, 2, 4)):
+        wide = plan(table(20, rows=20_000), spend=types_pb2.Spend(rho=rho), n_components=k)
+        assert max(step.components for step in wide.steps) == cells
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ _FEW, _NOISY, _STEPS_SAVED = 2, 0.6, 3
 and how many are saved.
 """
 
-_ROOM, _ROOM_RELATIVE = 0.6, 0.006
-"""Limits of that noise, and of the noise of a second moment over a component's records, up to which the start has twice
-as many cells as components.
+_ROOM, _ROOM_OF_FEW, _ROOM_RELATIVE = 0.6, 0.25, 0.006
+"""Limits of that noise, in general and for few components, which hardly gain from it, and of the noise of a second
+moment over a component's records, up to which the start has twice as many cells as components.
 """
 
 _MOST_DOUBLED = 32
@@ -85,7 +85,8 @@ def size_of(
     # One Gaussian has nothing to find: its first steps settle it.
     more = _MORE_STEPS if components > 1 or not splitting else 0
     T = int(min(max(base, quiet), base + more))
-    room = covariance * k * base**power <= _ROOM and relative * k <= _ROOM_RELATIVE
+    most = _ROOM if k > _FEW else _ROOM_OF_FEW
+    room = covariance * k * base**power <= most and relative * k <= _ROOM_RELATIVE
     doubled = splitting and background and 1 < k == components and room and k <= _MOST_DOUBLED
     return Size(components, 2 * k if doubled else components, T)
 
