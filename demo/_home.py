@@ -107,7 +107,7 @@ class Home:
         """The SQL that reads the table that ships inside statsmodels, copied here so that paths stay short."""
         spec = importlib.util.find_spec("statsmodels")
         if spec is None or spec.origin is None:
-            raise click.ClickException("statsmodels is not installed: pip install 'bursar[demo]'")
+            raise click.ClickException("statsmodels is not installed: pip install './bursar[demo]'")
         source = Path(spec.origin).parent / "datasets" / "randhie" / "randhie.csv"
         table = Path(shutil.copy(source, self.path / "randhie.csv"))
         query = self.path / "rand-hie.sql"

@@ -363,7 +363,7 @@ class Dataset:
     def spend_slider(self, request: Request, *, percents: Sequence[float] = PERCENTS) -> Any:
         """Return a slider from spend to expected error, for a notebook. Asks for previews only; debits nothing.
 
-        Needs `pip install 'bursar[notebook]'`. `slider.spend` is the spend that it shows.
+        Needs `pip install './bursar[notebook]'`. `slider.spend` is the spend that it shows.
 
         Args:
             request: as for `fit`.

@@ -216,5 +216,5 @@ def _last_words(process: subprocess.Popen[str], log: Path) -> str:
     text = log.read_text(encoding="utf-8", errors="replace").strip()
     last = text.rpartition("\n")[2]
     if last.startswith("ModuleNotFoundError"):
-        raise MissingDependencyError(f"bursar.testing.serve runs a server: pip install 'bursar[server]' ({last})")
+        raise MissingDependencyError(f"bursar.testing.serve runs a server: pip install './bursar[server]' ({last})")
     return f"the server ended with status {process.returncode}: {text[-2000:]}"

@@ -7,7 +7,7 @@
 This is not the server's: a person perturbs their own row, on their own device. So there is no ledger, and nothing
 counts a second report; and each report has the noise that a server adds to a whole sum, which costs accuracy. The
 truncation is that of Wang et al. 2020, theorem 8; the noise that its equation 38 lacks is back. Proof: `local.md`.
-Needs OpenDP: `pip install 'bursar[local]'`.
+Needs OpenDP: `pip install './bursar[local]'`.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def _measurement(scale: float) -> Any:
     try:
         from opendp import domains, measurements, metrics, mod
     except ImportError as error:
-        raise MissingDependencyError("OpenDP is not installed: pip install 'bursar[local]'") from error
+        raise MissingDependencyError("OpenDP is not installed: pip install './bursar[local]'") from error
     mod.enable_features("contrib")
     # "i64" in words: OpenDP takes Python's int for i32, which would saturate.
     domain = domains.vector_domain(domains.atom_domain(T="i64"))

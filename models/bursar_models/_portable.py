@@ -141,12 +141,16 @@ class Model(Portable, ABC):
             ValueError: another level.
         """
         rows, left_out = self._intervals(two_sided(level))
-        return Intervals(level, POPULATION, tuple(rows), tuple(left_out), distrust(self.goodness, self._doubted))
+        return Intervals(level, POPULATION, tuple(rows), tuple(left_out), self._warnings())
 
     @property
     def goodness(self) -> Goodness | None:
         """Test of the model's form on what was released, free; None where nothing that was released tells."""
         return None
+
+    def _warnings(self) -> tuple[str, ...]:
+        """Return what the intervals suppose and the releases contradict."""
+        return distrust(self.goodness, self._doubted)
 
     @abstractmethod
     def _intervals(self, z: float) -> tuple[Sequence[Interval], Sequence[str]]:

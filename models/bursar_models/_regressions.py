@@ -455,10 +455,11 @@ class MixtureOfRegressions(TableText, Estimator, Model):
         if self.trace is None:
             return (), (NO_TRACE,)
         names = feature_names(self.columns, self.n_features)
-        apart = self._least_apart()
-        close = (_CLOSE_LINES.format(apart),) if apart < _CLOSE else ()
-        notes = (NO_WEIGHTS, _NO_NOISE, *close)
-        return _coefficients(names, self.coef_, self.intercept_, self.trace.errors, z), notes
+        return _coefficients(names, self.coef_, self.intercept_, self.trace.errors, z), (NO_WEIGHTS, _NO_NOISE)
+
+    def _warnings(self) -> tuple[str, ...]:
+        apart = math.inf if self.trace is None else self._least_apart()
+        return (*super()._warnings(), *([_CLOSE_LINES.format(apart)] if apart < _CLOSE else []))
 
     def _least_apart(self) -> float:
         """Return the least distance of two lines in noise levels, as far as errors tell; infinity for one line.

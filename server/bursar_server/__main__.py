@@ -148,7 +148,7 @@ def gateway(listen: str, address: str, tls: Path) -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("uvicorn", "h11"):
             raise
-        raise click.ClickException("this command needs uvicorn: pip install 'bursar[server,gateway]'") from None
+        raise click.ClickException("this command needs uvicorn: pip install './bursar[server,gateway]'") from None
     try:
         serve(listen, address, tls, ready=lambda where: click.echo(f"bursar-server: gateway on https://{where}"))
     except GatewayError as error:

@@ -251,7 +251,7 @@ def test_an_empty_component_is_never_predicted(make_mixture: Any) -> None:
 def test_without_scikit_learn_the_error_says_how_to_get_it(make_mixture: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing extra is answered with the command that installs it."""
     monkeypatch.setitem(sys.modules, "sklearn.mixture", None)
-    with pytest.raises(bursar.MissingDependencyError, match=r"pip install 'bursar\[sklearn\]'"):
+    with pytest.raises(bursar.MissingDependencyError, match=r"pip install './bursar\[sklearn\]'"):
         make_mixture(1, "full").to_sklearn()
 
 

@@ -372,5 +372,5 @@ def test_opendp_is_asked_for_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) 
     """The collector needs none; a device is told what to install."""
     monkeypatch.setitem(sys.modules, "opendp", None)
     assert local.mean([0.0, 1.0], agreement()).mean[0] == 0.5
-    with pytest.raises(bursar.MissingDependencyError, match=r"pip install 'bursar\[local\]'"):
+    with pytest.raises(bursar.MissingDependencyError, match=r"pip install './bursar\[local\]'"):
         local.perturb(1.0, agreement())

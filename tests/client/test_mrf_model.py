@@ -397,7 +397,7 @@ def test_packages_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(bursar.MissingDependencyError, match="pip install pandas"):
         make().sample(1)
-    with pytest.raises(bursar.MissingDependencyError, match=r"pip install 'bursar\[plot\]'"):
+    with pytest.raises(bursar.MissingDependencyError, match=r"pip install './bursar\[plot\]'"):
         make().plot()
     assert len(make().sample(2, output="dict")["sex"]) == 2
 

@@ -228,7 +228,7 @@ def test_without_matplotlib_the_command_is_told(make_mixture: Any, monkeypatch: 
 
     model = make_mixture(0, "full")
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(bursar.MissingDependencyError, match=r"pip install 'bursar\[plot\]'"):
+    with pytest.raises(bursar.MissingDependencyError, match=r"pip install './bursar\[plot\]'"):
         model.plot()
 
 

@@ -142,7 +142,7 @@ def test_without_the_server_the_error_names_the_extra(tmp_path: Path, monkeypatc
     (tmp_path / "click.py").write_text("raise ModuleNotFoundError(\"No module named 'click'\")", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with (
-        pytest.raises(bursar.MissingDependencyError, match=r"pip install 'bursar\[server\]'"),
+        pytest.raises(bursar.MissingDependencyError, match=r"pip install './bursar\[server\]'"),
         serve(SCHEMA.format(name="a")),
     ):
         pass

@@ -15,5 +15,5 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        sys.exit("Error: the command line needs click: pip install 'bursar[cli]'")
+        sys.exit("Error: the command line needs click: pip install './bursar[cli]'")
     app()

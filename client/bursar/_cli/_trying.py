@@ -56,7 +56,7 @@ def try_(ctx: click.Context, schema: Path | None, command: tuple[str, ...]) -> N
 
     The server is a real one, with a ledger and a budget of (3, 1e-6). The command finds it by BURSAR_ADDRESS, BURSAR_CA
     and BURSAR_TOKEN. Without a command your shell is started; leaving it ends the server. The exit status is the
-    command's. This needs the server: pip install 'bursar[server,cli]'.
+    command's. This needs the server: pip install './bursar[server,cli]'.
 
     \b
       bursar try bursar datasets

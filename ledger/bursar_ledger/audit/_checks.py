@@ -181,4 +181,4 @@ def _cryptography() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise click.UsageError("keys and checkpoints need cryptography: pip install 'bursar[audit]'") from error
+        raise click.UsageError("keys and checkpoints need cryptography: pip install './bursar[audit]'") from error

@@ -429,7 +429,7 @@ def serve(
             from ._web import listening
             from ._web import serve as serve_pages
     except ImportError as error:
-        raise click.UsageError(f"this needs Datasette: pip install 'bursar[serve]' ({error})") from error
+        raise click.UsageError(f"this needs Datasette: pip install './bursar[serve]' ({error})") from error
     with opened(ledger):
         pass  # what cannot be read is said here, and not in a browser
     with (
@@ -471,7 +471,7 @@ def _report_form(out: Path) -> str:
     try:
         importlib.import_module(_FORMS[out.suffix], __package__)
     except ImportError as error:
-        raise click.UsageError(f"this report needs another package: pip install 'bursar[audit]' ({error})") from error
+        raise click.UsageError(f"this report needs another package: pip install './bursar[audit]' ({error})") from error
     return out.suffix
 
 

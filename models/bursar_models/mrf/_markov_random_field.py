@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from bursar_models._describe import origin
-from bursar_models._goodness import Goodness, distrust, table_goodness
+from bursar_models._goodness import Goodness, table_goodness
 from bursar_models._intervals import POPULATION, Interval, Intervals, two_sided
 from bursar_models._portable import Model
 from bursar_models._tables import Categories, Output
@@ -229,8 +229,7 @@ class MarkovRandomField(Model):
             raise ValueError("columns: expected the names of those whose probabilities are asked for")
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         z, known = two_sided(level), {name: self._state(name, value) for name, value in (given or {}).items()}
-        warnings = distrust(self.goodness, self._doubted)
-        return Intervals(level, POPULATION, tuple(self._interval_rows(names, known, z)), warnings=warnings)
+        return Intervals(level, POPULATION, tuple(self._interval_rows(names, known, z)), warnings=self._warnings())
 
     def error(self, columns: str | Sequence[str], level: float = 0.95) -> TableError:
         """Return how far the model's table of some columns may be from that of the rows.

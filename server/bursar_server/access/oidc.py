@@ -204,7 +204,7 @@ class OidcTokens:
     ) -> None:
         if jwt is None:
             raise OidcError(
-                "tokens of an identity provider need PyJWT; install it with: pip install 'bursar[server,oidc]'"
+                "tokens of an identity provider need PyJWT; install it with: pip install './bursar[server,oidc]'"
             )
         self._settings = settings
         self._key = keys or ProviderKeys(settings, events=events).key

@@ -31,7 +31,7 @@ def serve(directory: Path, who: str | None, port: int, show: bool) -> None:
         from bursar_ledger.audit._web import serve as serve_pages
         from bursar_server.admin._owner_site import Site
     except ImportError as error:
-        raise click.UsageError(f"this needs Datasette: pip install 'bursar[server,serve]' ({error})") from error
+        raise click.UsageError(f"this needs Datasette: pip install './bursar[server,serve]' ({error})") from error
     with opened(directory) as (state, ledger), listening("127.0.0.1", port) as listener:
         site = Site(click.get_current_context().find_root().command, Held(state, ledger), who)
         serve_pages(site.app(), listener, directory, site.link, show=show)

@@ -149,7 +149,7 @@ def _extras(config: Config) -> Iterator[Finding]:
     for table, (module, setting) in _EXTRAS.items():
         if getattr(getattr(config, table), setting):
             missing = importlib.util.find_spec(module) is None
-            yield Finding(table, f"install it with: pip install 'bursar[server,{table}]'" if missing else "")
+            yield Finding(table, f"install it with: pip install './bursar[server,{table}]'" if missing else "")
     if config.oidc.issuer:
         for name in ("keys", "document"):
             source = getattr(config.oidc, name)

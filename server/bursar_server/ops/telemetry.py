@@ -53,7 +53,7 @@ class Metrics:
     def __init__(self, ledger: Ledger, watch: Watch, expires: Callable[[], float]) -> None:
         if prometheus_client is None:
             raise ObservingError(
-                "metrics need prometheus_client; install it with: pip install 'bursar[server,metrics]'"
+                "metrics need prometheus_client; install it with: pip install './bursar[server,metrics]'"
             )
         self._registry = prometheus_client.CollectorRegistry()
 
@@ -242,7 +242,7 @@ class Tracing:
 
 def _need_tracing() -> None:
     if TracerProvider is None:
-        raise ObservingError("tracing needs OpenTelemetry; install it with: pip install 'bursar[server,tracing]'")
+        raise ObservingError("tracing needs OpenTelemetry; install it with: pip install './bursar[server,tracing]'")
 
 
 def no_span(_: str) -> contextlib.AbstractContextManager[None]:

@@ -195,7 +195,7 @@ class PostgresSource:
             import adbc_driver_postgresql.dbapi as driver
         except ImportError:
             raise TableImportError(
-                "the driver for PostgreSQL is not installed; install it: pip install 'bursar[server,postgresql]'"
+                "the driver for PostgreSQL is not installed; install it: pip install './bursar[server,postgresql]'"
             ) from None
         try:
             connection = driver.connect(self.address)

@@ -79,7 +79,7 @@ class DaskEngine:
             from distributed import Client
             from distributed.security import Security
         except ImportError:
-            raise EngineError("a Dask cluster needs: pip install 'bursar[server,dask]'") from None
+            raise EngineError("a Dask cluster needs: pip install './bursar[server,dask]'") from None
         try:
             security = Security(
                 tls_ca_file=self.ca, tls_client_cert=self.cert, tls_client_key=self.key, require_encryption=True

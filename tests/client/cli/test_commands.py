@@ -538,7 +538,7 @@ def test_without_click_the_program_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.delitem(sys.modules, "bursar._cli._app")
     monkeypatch.setitem(sys.modules, "click", None)
     monkeypatch.setattr(sys, "argv", ["bursar"])
-    with pytest.raises(SystemExit, match=r"pip install 'bursar\[cli\]'"):
+    with pytest.raises(SystemExit, match=r"pip install './bursar\[cli\]'"):
         _cli.main()
 
 

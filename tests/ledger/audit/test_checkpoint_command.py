@@ -186,5 +186,5 @@ def test_without_cryptography_the_rest_works(
     for options in (["--key", "a+b+c"], ["--checkpoints", tmp_path / "note"]):
         result = run("verify", study, *options)
         assert result.exit_code == 2
-        assert "pip install 'bursar[audit]'" in result.stderr
+        assert "pip install './bursar[audit]'" in result.stderr
     assert run("checkpoint", study, tmp_path / "note").exit_code == 2

@@ -181,5 +181,5 @@ def test_a_wrong_or_missing_password_is_told(
 def test_without_the_driver_its_installation_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extra is optional."""
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql.dbapi", None)
-    with pytest.raises(TableImportError, match=r"pip install 'bursar\[server,postgresql\]'"):
+    with pytest.raises(TableImportError, match=r"pip install './bursar\[server,postgresql\]'"):
         PostgresSource("postgresql://", "SELECT 1").columns()
