@@ -16,6 +16,9 @@ _DOUBTFUL = 1e-3
 _LAPLACE = 3.0
 """Excess kurtosis of a Laplace law."""
 
+_MOSTLY = 1.2816
+"""Deviations above the threshold at which nine of ten tests warn."""
+
 
 @dataclass(frozen=True)
 class Goodness:
@@ -59,11 +62,13 @@ class Misfit:
         observed: its value.
         expected: its mean.
         error: its standard deviation.
+        visible: most by which it grows for each nat a row between another density of the rows and the mixture.
     """
 
     observed: float
     expected: float
     error: float
+    visible: float = 0.0
 
 
 def trajectory_goodness(misfit: Misfit, background: float | None, error: float) -> Goodness:
@@ -104,7 +109,13 @@ def trajectory_goodness(misfit: Misfit, background: float | None, error: float) 
     if found.p_value < _DOUBTFUL:
         verdict = f"{found.verdict}. EM on the rows themselves would end elsewhere, above all in variances"
         return replace(found, doubtful=True, verdict=verdict)
-    return replace(found, verdict="nothing released contradicts Gaussians; what noise hides is not seen")
+    tests = 1 if background is None else 2
+    unseen = _unseen(misfit.expected, misfit.error**2, _DOUBTFUL / tests, misfit.visible)
+    verdict = f"nothing released contradicts Gaussians, but other shapes{unseen}"
+    if background is not None:
+        outside = (_MOSTLY - float(scipy.special.ndtri(_DOUBTFUL / tests))) * error
+        verdict += f", nor would less than {100 * outside:.2g} % of the rows outside of all components"
+    return replace(found, verdict=verdict)
 
 
 def trace_goodness(trace: GradientTrace | None) -> Goodness | None:
@@ -139,11 +150,11 @@ def radius_goodness(radii: RadiusCounts | None, uneven: float = 0.0) -> Goodness
     bent = rows * uneven * np.diff(slopes, append=0.0)
     covariance += np.outer(bent, bent)
     directions = np.column_stack([shares, (wider - narrower) / step])
-    p_value = _misfit(radii, directions, covariance)
+    p_value, unseen = _misfit(radii, directions, covariance, shares * rows)
     beyond, expected = radii.counts[-2:].sum() / rows, float(shares[-2:].sum())
     error = float(np.sqrt(covariance[-2:, -2:].sum())) / rows
     doubtful = p_value < _DOUBTFUL
-    verdict = "nothing released contradicts normal residuals"
+    verdict = f"nothing released contradicts normal residuals, but others{unseen}"
     if doubtful:
         verdict = (
             "residuals are not normal: outliers, heavy tails or skewness move the estimates by more than their errors"
@@ -191,7 +202,10 @@ def table_goodness(
     observed = float((np.square(left) / variances).sum())
     p_value = min(pairs * _chance(observed, dof, 2.0 * dof + excess), 1.0)
     doubtful, names = p_value < _DOUBTFUL, " and ".join(map(repr, columns))
-    verdict = "the table that was held out does not contradict the graph"
+    # Cells that change by s sqrt(m) are s^2 / 2 nats away: at most this much is added where the change is most visible.
+    visible = 2.0 * float((rows * expected / variances).max())
+    unseen = _unseen(dof, 2.0 * dof + excess, _DOUBTFUL / pairs, visible)
+    verdict = f"the table that was held out does not contradict the graph, but a dependence{unseen}"
     if doubtful:
         verdict = (
             f"{names} depend on each other beyond the graph. Tables that were released hold; what is between other "
@@ -212,16 +226,23 @@ def residual_goodness(observed: float, replicates: FloatArray) -> Goodness:
     error = float(np.std(replicates, ddof=1)) * (1.0 + 1.0 / n) ** 0.5
     p_value = float(scipy.special.stdtr(n - 1, (expected - observed) / error)) if error > 0 else 1.0
     doubtful = p_value < _DOUBTFUL
-    verdict = "the mixture explains the sketch as well as one that is right would"
+    least = expected + error * (_MOSTLY - float(scipy.special.stdtrit(n - 1, _DOUBTFUL)))
+    verdict = (
+        "the mixture explains the sketch as well as one that is right would; one that leaves less than "
+        f"{least:.3g} unexplained would mostly not have been found"
+    )
     if doubtful:
         verdict = "the mixture does not explain the sketch: other shapes than these, outliers or more groups"
     return Goodness("unexplained part of the sketch", observed, error, expected, p_value, doubtful, verdict)
 
 
-def _misfit(radii: RadiusCounts, directions: FloatArray, covariance: FloatArray) -> float:
+def _misfit(
+    radii: RadiusCounts, directions: FloatArray, covariance: FloatArray, expected: FloatArray
+) -> tuple[float, str]:
     """Return the chance of counts that combinations of directions (n, p) explain as badly, or worse.
 
-    The weighted sum of squares has a chi-squared law, see `_chance`.
+    The weighted sum of squares has a chi-squared law, see `_chance`. With it comes what of other laws is unseen, in
+    words: see `_unseen`.
     """
     inverse = np.linalg.inv(covariance)
     weights = inverse - inverse @ directions @ np.linalg.solve(
@@ -229,7 +250,29 @@ def _misfit(radii: RadiusCounts, directions: FloatArray, covariance: FloatArray)
     )
     dof = float(len(directions) - directions.shape[1])
     excess = _LAPLACE * radii.count_std**4 * float(np.square(np.diag(weights)).sum()) if radii.laplace else 0.0
-    return _chance(max(float(radii.counts @ weights @ radii.counts), 0.0), dof, 2.0 * dof + excess)
+    roots = np.sqrt(np.maximum(expected, 0.0))
+    visible = 2.0 * float(expected.sum()) * float(np.linalg.eigvalsh(roots[:, None] * weights * roots)[-1])
+    chance = _chance(max(float(radii.counts @ weights @ radii.counts), 0.0), dof, 2.0 * dof + excess)
+    return chance, _unseen(dof, 2.0 * dof + excess, _DOUBTFUL, visible)
+
+
+def _unseen(mean: float, variance: float, level: float, visible: float) -> str:
+    """Return the end of a sentence about other forms than the model's: how near they are where the test hardly warns.
+
+    Args:
+        mean: mean of the weighted sum of squares if the model is right.
+        variance: its variance.
+        level: chance of a false alarm.
+        visible: most by which it grows for each nat a row between the rows and the model.
+    """
+    if not (visible > 0 and mean > 0):
+        return " would not have been found"
+    scale = variance / (2.0 * mean)
+    beyond = scale * float(scipy.special.chdtri(mean / scale, level)) - mean
+    # What is added also spreads the sum, about as it spreads a non-central chi-squared number.
+    half = _MOSTLY**2 * variance / mean
+    least = beyond + half + (half**2 + _MOSTLY**2 * variance + 2.0 * half * beyond) ** 0.5
+    return f" nearer than {least / visible:.2g} nats a row would mostly not have been found"
 
 
 def _chance(squares: float, mean: float, variance: float) -> float:

@@ -19,7 +19,7 @@ from bursar_models._goodness import (
     trace_goodness,
     trajectory_goodness,
 )
-from bursar_models._trajectory_fit import _Linear, _Mixture, _of_step, _Problem, _weighted_normals
+from bursar_models._trajectory_fit import _largest, _Linear, _Mixture, _of_step, _Problem, _weighted_normals
 from tests.client.trajectories import MEANS, released
 
 
@@ -96,6 +96,7 @@ def test_a_right_form_raises_no_alarm() -> None:
         assert found.p_value > 3e-7
         assert found.doubtful == (found.p_value < 1e-3)
         assert any("trusted" in note for note in model.intervals().warnings) == found.doubtful
+        assert found.doubtful == ("nats a row would mostly not have been found, nor" not in found.verdict)
 
 
 def test_means_over_a_mixture_are_corrected_and_their_error_is_known() -> None:
@@ -122,7 +123,7 @@ def test_the_error_of_sums_over_points_counts_in_the_misfit() -> None:
     design, integration = rng.standard_normal((8, 2)), rng.standard_normal((8, 3))
     spread = np.diag(np.linspace(0.1, 0.9, 8))
     drawn = rng.standard_normal((4000, 8)) + rng.standard_normal((4000, 3)) @ integration.T
-    found = [_Linear(design, one, np.eye(8), spread, integration).misfit() for one in drawn]
+    found = [_Linear(design, one, np.eye(8), spread, integration, 100.0).misfit() for one in drawn]
     observed = np.array([one.observed for one in found])
     # Six errors of a mean and of a deviation of 4,000, of which the latter has heavier tails than a normal law's.
     assert observed.mean() == pytest.approx(found[0].expected, abs=6 * found[0].error / 4000**0.5)
@@ -169,6 +170,31 @@ def test_a_table_held_out_is_compared_in_its_dependence(laplace: bool) -> None:
     assert wrong.doubtful
     assert wrong.p_value < 1e-6
     assert "beyond the graph" in str(wrong)
+
+
+def test_nine_of_ten_dependences_of_the_size_that_is_said_are_found() -> None:
+    """Cells alike have directions alike: with as many nats as the verdict names, and as said, most tests warn."""
+    rng = np.random.default_rng(6)  # noqa: TID251 - rows and noise of a test
+    cells, found = np.full((4, 4), 1 / 16), []
+    right = table_goodness(("a", "b"), cells, 20_000, 20_000 * cells, 30.0, laplace=False, pairs=3)
+    nats = float(right.verdict.partition("nearer than ")[2].split()[0])
+    for _ in range(400):
+        change = rng.standard_normal((4, 4))
+        change -= change.mean(axis=0)
+        change -= change.mean(axis=1, keepdims=True)
+        other = cells + math.sqrt(2 * nats) * change / np.linalg.norm(change) / 4
+        counts = rng.multinomial(20_000, other.ravel()).reshape(4, 4) + rng.normal(0, 30, (4, 4))
+        found.append(table_goodness(("a", "b"), cells, 20_000, counts, 30.0, laplace=False, pairs=3).doubtful)
+    # Six deviations of a share of 400 are 0.09.
+    assert 0.78 < np.mean(found) < 0.99
+
+
+def test_the_most_visible_change_is_the_largest_eigenvalue() -> None:
+    """Of the product of two covariance matrices, to a hundredth; nothing is visible where one of them is 0."""
+    rng = np.random.default_rng(7)  # noqa: TID251 - matrices of a test
+    one, other = (half @ half.T for half in rng.standard_normal((2, 9, 9)))
+    assert _largest(one, other) == pytest.approx(np.linalg.eigvals(one @ other).real.max(), rel=0.01)
+    assert _largest(np.zeros((9, 9)), other) == 0
 
 
 def test_the_choice_of_a_pair_counts() -> None:

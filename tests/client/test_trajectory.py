@@ -66,7 +66,10 @@ def test_a_model_with_its_trajectory_is_plain_json() -> None:
     """A saved model has the same intervals; one without a trajectory loads, and says why it has none."""
     model = released("full", 5)
     again = GaussianMixture.from_dict(json.loads(json.dumps(model.to_dict())))
-    assert again.intervals().rows == model.intervals().rows
+    for row, other in zip(again.intervals(), model.intervals(), strict=True):
+        assert (row.name, row.about) == (other.name, other.about)
+        # Where arrays lie in memory changes the rounding of sums.
+        assert (row.low, row.high) == pytest.approx((other.low, other.high), abs=1e-6 * (row.high - row.low))
     old = {name: value for name, value in model.to_dict().items() if name != "trajectory"}
     without = bursar.GaussianMixture.from_dict(old)
     assert without.trajectory is None
