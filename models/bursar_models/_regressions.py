@@ -246,6 +246,9 @@ class MixtureOfRegressions(TableText, Estimator, Model):
         weights_: probabilities of the components, shape (k,), non-negative, sum 1.
         noise_std_: standard deviation of the target given features and component, shape (k,), positive.
         symmetric: True for two components b and -b of equal weight without intercept; the start decides which is b.
+        feature_means_: means of the features in the first release, shape (d,), shrunk as far as noise explains them;
+            None without an intercept, and in releases of older servers.
+        feature_covariance_: their covariance, shape (d, d), shrunk in the same way: forecasts draw features from both.
         columns: names of the features in their order; empty if they have none.
         target: name of the explained column; empty if it has none.
         receipt: receipt of its debit; None for a model that does not come from a server.
@@ -279,6 +282,8 @@ class MixtureOfRegressions(TableText, Estimator, Model):
     weights_: FloatArray
     noise_std_: FloatArray
     symmetric: bool = False
+    feature_means_: FloatArray | None = None
+    feature_covariance_: FloatArray | None = None
     columns: tuple[str, ...] = ()
     target: str = ""
     receipt: Receipt | None = None
@@ -298,6 +303,14 @@ class MixtureOfRegressions(TableText, Estimator, Model):
             raise ValueError("noise_std_: every standard deviation must be above 0")
         if self.symmetric and not (k == 2 and np.allclose(coef[0], -coef[1]) and not intercept.any()):
             raise ValueError("symmetric: expected coefficients b and -b, and no intercept")
+        if (self.feature_means_ is None) != (self.feature_covariance_ is None):
+            raise ValueError("feature_means_ and feature_covariance_: expected both or neither")
+        if self.feature_means_ is not None:
+            covariance = frozen("feature_covariance_", self.feature_covariance_, (d, d))
+            if not (np.diagonal(covariance) >= 0).all():
+                raise ValueError("feature_covariance_: every variance must be at least 0")
+            object.__setattr__(self, "feature_means_", frozen("feature_means_", self.feature_means_, (d,)))
+            object.__setattr__(self, "feature_covariance_", covariance)
         checked_trace(self.trace, (k, d + 1))
         # A frozen dataclass can store its cleaned fields in no other way.
         object.__setattr__(self, "coef_", coef)

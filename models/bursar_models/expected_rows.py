@@ -98,7 +98,7 @@ Like: TypeAlias = Model | Guess
 def rows_like(like: Like, columns: Sequence[Column], n: int, seed: int) -> dict[str, FloatArray]:
     """Draw rows like those of a model or a guess: values by column, (n,) each, positions for categories.
 
-    Features of regressions are uniform over their bounds, or normal where the model has their moments. A guess has
+    Features of regressions are normal where the model has their moments, else uniform over their bounds. A guess has
     groups in numeric columns, and all categories alike.
 
     Args:
@@ -161,19 +161,30 @@ def _on_lines(
     model: LinearRegression | MixtureOfRegressions, columns: Sequence[NumericColumn], n: int, seed: int
 ) -> dict[str, FloatArray]:
     rng, known = public_generator(seed), {column.name: column for column in columns}
-    features = []
-    for place, name in enumerate(model.columns):
-        if name not in known:
-            raise InvalidRequestError.of("like", f"is a model of {name!r}, which is none of the fit's columns")
-        if isinstance(model, LinearRegression) and model.feature_means_ is not None and model.feature_std_ is not None:
-            drawn = model.feature_means_[place] + model.feature_std_[place] * rng.standard_normal(n)
-        else:
-            drawn = rng.uniform(known[name].lower, known[name].upper, n)
-        features.append(np.clip(drawn, known[name].lower, known[name].upper))
-    X = np.stack(features, axis=1) if features else np.empty((n, 0))
-    if not features or not model.target:
+    if absent := [name for name in model.columns if name not in known]:
+        raise InvalidRequestError.of("like", f"is a model of {absent[0]!r}, which is none of the fit's columns")
+    if not model.columns or not model.target:
         raise InvalidRequestError.of("like", "is a model without names of columns; give it `columns` and `target`")
+    lower, upper = np.array([[known[name].lower, known[name].upper] for name in model.columns]).T
+    moments = _feature_moments(model)
+    if moments is None:
+        X = rng.uniform(lower, upper, (n, len(lower)))
+    else:
+        deviations = np.sqrt(np.diagonal(moments[1]))
+        scale = np.where(deviations > 0, deviations, 1.0)  # units of features may be far apart
+        values, vectors = np.linalg.eigh(moments[1] / np.outer(scale, scale))
+        root = scale[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
+        X = np.clip(moments[0] + rng.standard_normal((n, len(lower))) @ root.T, lower, upper)
     lines, rng = X @ np.atleast_2d(model.coef_).T + np.atleast_1d(model.intercept_), public_generator(seed + 1)
     z = rng.choice(lines.shape[1], n, p=model.weights_ if isinstance(model, MixtureOfRegressions) else None)
     y = lines[np.arange(n), z] + np.atleast_1d(model.noise_std_)[z] * rng.standard_normal(n)
     return dict(zip([*model.columns, model.target], [*X.T, y], strict=True))
+
+
+def _feature_moments(model: LinearRegression | MixtureOfRegressions) -> tuple[FloatArray, FloatArray] | None:
+    """Return means and covariance of a regression's features; None where the model does not know them."""
+    if isinstance(model, MixtureOfRegressions):
+        spread = model.feature_covariance_
+    else:
+        spread = None if model.feature_std_ is None else np.diag(np.square(model.feature_std_))
+    return None if model.feature_means_ is None or spread is None else (model.feature_means_, spread)

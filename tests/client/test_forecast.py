@@ -149,6 +149,21 @@ def test_rows_of_every_model(toy: bursar.Dataset) -> None:
     line = bursar.LinearRegression(np.array([0.5]), 10.0, 2.0, columns=("height",), target="weight")
     rows = rows_like(line, [HEIGHT, WEIGHT], 4000, 0)
     assert np.std(rows["weight"] - 0.5 * rows["height"] - 10) == pytest.approx(2, abs=0.3)
+    ends = NumericColumn("arm", "", 0.0, 0.1)
+    lines = bursar.MixtureOfRegressions(
+        coef_=np.array([[0.5, 100.0]]),
+        intercept_=np.array([10.0]),
+        weights_=np.ones(1),
+        noise_std_=np.array([2.0]),
+        feature_means_=np.array([160.0, 0.05]),
+        feature_covariance_=np.array([[25.0, 0.04], [0.04, 1e-4]]),
+        columns=("height", "arm"),
+        target="weight",
+    )
+    rows = rows_like(lines, [HEIGHT, ends, WEIGHT], 4000, 0)
+    assert np.cov(rows["height"], rows["arm"]) == pytest.approx(lines.feature_covariance_, rel=0.15)
+    assert rows["height"].mean() == pytest.approx(160, abs=0.6)
+    assert np.std(rows["weight"] - 0.5 * rows["height"] - 100 * rows["arm"] - 10) == pytest.approx(2, abs=0.3)
     field = toy.dry_run(bursar.MRF(cliques=[("group", "weight")]), spend=SPEND)
     rows = rows_like(field, [ARM, WEIGHT], 500, 0)
     assert set(rows["group"]) == {0.0, 1.0}

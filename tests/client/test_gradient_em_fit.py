@@ -100,8 +100,11 @@ def test_regressions_predict_the_target(server: Line, toy: bursar.Dataset) -> No
     )
     np.testing.assert_array_equal(np.array(lines.coef_errors_), array(wire.coefficient_errors))
     np.testing.assert_array_equal(np.array(lines.intercept_errors_), array(wire.intercept_errors))
+    np.testing.assert_array_equal(np.array(lines.feature_means_), array(wire.feature_means))
+    np.testing.assert_array_equal(np.array(lines.feature_covariance_), array(wire.feature_covariance))
     both = asking.fit(toy, bursar.GradientEM, **LINES, symmetric=True)
     assert both.symmetric
+    assert both.feature_means_ is None
     np.testing.assert_array_equal(both.coef_[0], -both.coef_[1])
     assert not asking.fit(toy, bursar.GradientEM, **LINES, fit_intercept=False).intercept_.any()
 

@@ -205,6 +205,10 @@ def _lines_from(message: fit_pb2.GradientEMModel, shared: dict[str, Any]) -> Mix
         weights_=_convert.tensor_from(message.weights),
         noise_std_=_convert.tensor_from(message.noise_std),
         symmetric=message.symmetric,
+        feature_means_=_convert.tensor_from(message.feature_means) if message.HasField("feature_covariance") else None,
+        feature_covariance_=_convert.tensor_from(message.feature_covariance)
+        if message.HasField("feature_covariance")
+        else None,
         target=message.target,
         **shared,
     )

@@ -1461,6 +1461,7 @@ class GradientEMModel(_message.Message):
     FEATURE_MEANS_FIELD_NUMBER: _builtins.int
     FEATURE_STD_FIELD_NUMBER: _builtins.int
     RADII_FIELD_NUMBER: _builtins.int
+    FEATURE_COVARIANCE_FIELD_NUMBER: _builtins.int
     model: Global___LatentModel.ValueType
     target: _builtins.str
     """Of regressions, else empty."""
@@ -1512,13 +1513,19 @@ class GradientEMModel(_message.Message):
     def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]: ...
     @_builtins.property
     def feature_means(self) -> _types_pb2.Tensor:
-        """Features may be null when it predicts: (n_columns,) means and standard deviations that stand for them. Of missing covariates."""
+        """(n_columns,) means of features: of regressions with an intercept. Missing covariates also have standard deviations, which stand for
+        features that are null when it predicts.
+        """
 
     @_builtins.property
     def feature_std(self) -> _types_pb2.Tensor: ...
     @_builtins.property
     def radii(self) -> Global___RadiusCounts:
         """Last release, of the returned parameters: tests whether the model's form is right."""
+
+    @_builtins.property
+    def feature_covariance(self) -> _types_pb2.Tensor:
+        """(n_columns, n_columns): covariance of features in the first release. Of mixtures of regressions with an intercept."""
 
     def __init__(
         self,
@@ -1544,10 +1551,11 @@ class GradientEMModel(_message.Message):
         feature_means: _types_pb2.Tensor | None = ...,
         feature_std: _types_pb2.Tensor | None = ...,
         radii: Global___RadiusCounts | None = ...,
+        feature_covariance: _types_pb2.Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["coefficient_errors", b"coefficient_errors", "coefficients", b"coefficients", "feature_means", b"feature_means", "feature_std", b"feature_std", "intercept_errors", b"intercept_errors", "intercepts", b"intercepts", "iterates", b"iterates", "noise_std", b"noise_std", "radii", b"radii", "scales", b"scales", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["coefficient_errors", b"coefficient_errors", "coefficients", b"coefficients", "feature_covariance", b"feature_covariance", "feature_means", b"feature_means", "feature_std", b"feature_std", "intercept_errors", b"intercept_errors", "intercepts", b"intercepts", "iterates", b"iterates", "noise_std", b"noise_std", "radii", b"radii", "scales", b"scales", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["averaged", b"averaged", "coefficient_errors", b"coefficient_errors", "coefficients", b"coefficients", "columns", b"columns", "feature_means", b"feature_means", "feature_std", b"feature_std", "intercept_errors", b"intercept_errors", "intercepts", b"intercepts", "iterates", b"iterates", "iterations", b"iterations", "model", b"model", "n_rows", b"n_rows", "noise", b"noise", "noise_std", b"noise_std", "radii", b"radii", "scales", b"scales", "step_size", b"step_size", "symmetric", b"symmetric", "target", b"target", "variant", b"variant", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["averaged", b"averaged", "coefficient_errors", b"coefficient_errors", "coefficients", b"coefficients", "columns", b"columns", "feature_covariance", b"feature_covariance", "feature_means", b"feature_means", "feature_std", b"feature_std", "intercept_errors", b"intercept_errors", "intercepts", b"intercepts", "iterates", b"iterates", "iterations", b"iterations", "model", b"model", "n_rows", b"n_rows", "noise", b"noise", "noise_std", b"noise_std", "radii", b"radii", "scales", b"scales", "step_size", b"step_size", "symmetric", b"symmetric", "target", b"target", "variant", b"variant", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -250,6 +250,9 @@ def test_where_noise_rules_a_mixture_is_one_gaussian_of_the_same_spend(spend: ty
     many, one = (plan(table(5, rows=3000), spend=spend, n_components=k) for k in (8, 1))
     assert (many.events, many.steps) == (one.events, one.steps)
     assert [step.phase for step in many.steps] == [Phase.SPLIT, *4 * [Phase.EM]]
+    # Where noise rules less it has time to settle: one that is wide in some directions and thin in others needs it.
+    spends = (types_pb2.Spend(rho=rho) for rho in (0.004, 0.006))
+    assert [len(plan(table(20, rows=8000), spend=one, n_components=1).steps) for one in spends] == [5, 8]
 
 
 def test_low_noise_doubles_the_cells_of_the_start() -> None:

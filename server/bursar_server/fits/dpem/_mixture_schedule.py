@@ -19,9 +19,9 @@ below one Gaussian.
 _WIDE = 16
 """Number of columns from which that noise falls as 1 / sqrt(d): one Gaussian follows many thin directions sooner."""
 
-_FEW, _NOISY, _STEPS_SAVED = 2, 0.6, 3
-"""Number of components up to which fewer steps serve better where noise rules, that noise (any, under pure epsilon),
-and how many are saved.
+_FEW, _NOISY, _NOISY_ALONE, _STEPS_SAVED = 2, 0.6, 0.8, 3
+"""Number of components up to which fewer steps serve better where noise rules, that noise (any, under pure epsilon) for
+two and for one, which has thin directions to settle only, and how many are saved.
 """
 
 _ROOM, _ROOM_OF_FEW, _ROOM_RELATIVE = 0.6, 0.25, 0.006
@@ -77,7 +77,8 @@ def size_of(
         bound = _HOPELESS * min(d**0.5, d / 2.0, _WIDE / d**0.5)
         components = next((K for K in range(k, 1, -1) if _effective(covariance * K, K, iterations, power) <= bound), 1)
         base = default_iterations(components, splitting=True)
-        if components <= _FEW and (pure or covariance * components * base**power > _NOISY):
+        noisy = _NOISY if components > 1 else _NOISY_ALONE
+        if components <= _FEW and (pure or covariance * components * base**power > noisy):
             base -= _STEPS_SAVED
     if iterations:
         return Size(components, components, iterations)

@@ -41,4 +41,5 @@ def run(plan: GradientEMPlan, session: Session) -> fit_pb2.GradientEMModel:
         ),
         feature_means=None if answer.feature_means is None else tensor_of(answer.feature_means),
         feature_std=None if answer.feature_std is None else tensor_of(answer.feature_std),
+        feature_covariance=None if answer.feature_covariance is None else tensor_of(answer.feature_covariance),
     )

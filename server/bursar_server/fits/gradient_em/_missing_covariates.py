@@ -164,6 +164,7 @@ class MissingCovariates:
             _regression.answer(self.frame, view, state, intercept=True),
             feature_means=self.frame.centre[:-1] + unit * view.shift[:-1],
             feature_std=unit / np.diag(view.whitener),
+            feature_covariance=None,
         )
 
     def errors(self, view: View, variances: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -103,8 +103,9 @@ class Answer:
         coefficients: means, or slopes, (components, columns).
         intercepts: intercepts of regressions, (components,), else (0,).
         noise_std: standard deviations, (components, columns) of mixtures, (components,) of regressions.
-        feature_means: values that replace missing features, (columns,), in models that have them.
+        feature_means: means of features, which replace missing ones, (columns,), in models that have them.
         feature_std: standard deviations of missing features, (columns,), in models that have them.
+        feature_covariance: covariance of features, (columns, columns), in models that have it.
     """
 
     coefficients: FloatArray
@@ -112,6 +113,7 @@ class Answer:
     noise_std: FloatArray
     feature_means: FloatArray | None = None
     feature_std: FloatArray | None = None
+    feature_covariance: FloatArray | None = None
 
 
 class Model(Protocol):

@@ -161,11 +161,14 @@ def answer(frame: GradientFrame, view: View, state: State, *, intercept: bool) -
     """Return slopes, intercepts and noise in the data's own units."""
     unit, centre = frame.unit, frame.centre
     coefficients = _slopes(frame, view, state.theta, intercept=intercept)
-    intercepts = np.zeros(len(state.theta))
-    if intercept:
-        at_shift = centre[-1] + unit[-1] * (view.shift[-1] + state.theta[:, 0])
-        intercepts = at_shift - coefficients @ (centre[:-1] + unit[:-1] * view.shift[:-1])
-    return Answer(coefficients, intercepts, state.sigma * unit[-1])
+    if not intercept:  # the look is about 0 then, and tells no means
+        return Answer(coefficients, np.zeros(len(state.theta)), state.sigma * unit[-1])
+    means = centre[:-1] + unit[:-1] * view.shift[:-1]
+    intercepts = centre[-1] + unit[-1] * (view.shift[-1] + state.theta[:, 0]) - coefficients @ means
+    root = unit[:-1, None] * np.linalg.inv(view.whitener)
+    return Answer(
+        coefficients, intercepts, state.sigma * unit[-1], feature_means=means, feature_covariance=root @ root.T
+    )
 
 
 def errors(
