@@ -215,7 +215,7 @@ def test_kmeans_is_in_the_units_of_the_data(monkeypatch: pytest.MonkeyPatch) -> 
     ((matrix, moments, noise_std, k, lower, upper, options),) = asked
     np.testing.assert_array_equal(matrix, FREQUENCIES.matrix())
     np.testing.assert_array_equal(moments, SKETCH.moments())
-    assert (noise_std, k, options) == (SKETCH.moment_error(), 2, {"n_init": 5, "public_seed": 8})
+    assert (noise_std, k, options) == (SKETCH.moment_error(), 2, {"n_init": 5, "public_seed": 8, "harmonics": False})
     np.testing.assert_array_equal([lower, upper], [[-1, -1], [1, 1]])
 
     assert isinstance(model, bursar.KMeans)
