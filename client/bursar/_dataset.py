@@ -31,7 +31,7 @@ from bursar._releases import (
     list_unfetched,
 )
 from bursar._slider import PERCENTS, spend_slider
-from bursar._suggest import FIRST_RHO, Suggestion, Target, suggest, suggest_foretold
+from bursar._suggest import FIRST_RHO, Suggestion, Target, instead_of, suggest, suggest_foretold
 from bursar_models import Model, Sketch
 from bursar_models.arrays import FloatArray
 from bursar_models.budget import (
@@ -417,11 +417,12 @@ class Dataset:
         if not isinstance(target, Target):
             raise InvalidRequestError.of("target", f"must be a bursar.Target, got {type(target).__name__}")
         find = suggest if like is None else suggest_foretold
-        return find(
+        found = find(
             lambda amount: self.preview(request, spend=amount, like=like, progress=progress),
             target,
             self._resolved(spend) or Rho(FIRST_RHO),
         )
+        return replace(found, instead=instead_of(request))
 
     def plan(
         self,

@@ -10,6 +10,7 @@ from typing import Any
 from bursar._preview import Preview
 from bursar_models.budget import Amount, EpsilonDelta, Price, Pure, Rho, Spend, implied_rho, positive
 from bursar_models.errors import InvalidRequestError
+from bursar_models.requests import Request, SketchKMeans
 from bursar_models.text import TableText
 
 STEP, TOLERANCE = 4.0, 1.02
@@ -169,6 +170,7 @@ class Suggestion(TableText):
         expected: what the preview promises of each part of it, by its name.
         low: with a forecast, the spend at which one fit in ten would be as accurate; None for rules of thumb.
         high: spend at which nine in ten would be.
+        instead: another fit that is usually better at the same spend, with the measurement that says so; "" for none.
     """
 
     spend: Spend
@@ -177,6 +179,7 @@ class Suggestion(TableText):
     expected: Mapping[str, float]
     low: Amount | None = None
     high: Amount | None = None
+    instead: str = ""
 
     @property
     def affordable(self) -> bool:
@@ -191,9 +194,9 @@ class Suggestion(TableText):
             source += ", as the least that it takes" if self.preview.forecast.least else ""
         if self.low is not None and self.high is not None:
             source += f": one fit in ten would do with {self._cost(self.low)}, nine in ten with {self._cost(self.high)}"
-        if self.affordable:
-            return f"Suggestion: {self.spend!r}, which is {cost}; {self.preview.fits_left} like it are left; {source}"
-        return f"Suggestion: {self.spend!r}, which is more than is left: {cost}; {source}"
+        more = f"{self.preview.fits_left} like it are left"
+        cost = f"{cost}; {more}" if self.affordable else f"more than is left: {cost}"
+        return f"Suggestion: {self.spend!r}, which is {cost}; {source}{self.instead and '; '}{self.instead}"
 
     def _cost(self, spend: Amount) -> Price:
         remaining = self.preview.remaining
@@ -201,6 +204,20 @@ class Suggestion(TableText):
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         return ["target", "expected"], [[name, f"{value:.3g}"] for name, value in self.expected.items()]
+
+
+def instead_of(request: Request) -> str:
+    """Return the fit that is usually better than this one at the same spend; "" if there is none."""
+    if not (isinstance(request, SketchKMeans) and request.decoding == "kmeans"):
+        return ""
+    return _INSTEAD if request.sketch is None and not request.foreign else ""
+
+
+_INSTEAD = (
+    'for one number of clusters, DPEM(mode="kmeans") is usually more accurate at the same spend; a sketch is for several '
+    "numbers, later questions and several sites"
+)
+"""Measured on real tables: docs/fit-sketch-kmeans.md."""
 
 
 def suggest(ask: Callable[[Spend], Preview], target: Target, spend: Spend) -> Suggestion:

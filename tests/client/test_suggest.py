@@ -212,6 +212,14 @@ def test_every_fit_has_suggestions(fit: Any, toy: bursar.Dataset, server: Line) 
     assert found.affordable
     assert len(toy.releases()) == 0
     assert "left" in repr(found)
+    assert ("DPEM(mode=" in repr(found)) == (fit == "sketch_kmeans")
+
+
+def test_no_other_fit_is_named_for_what_a_sketch_alone_does(toy: bursar.Dataset) -> None:
+    """A sketch that is decoded later, or to a mixture, is no k-means."""
+    for decoding in ("none", "mixture"):
+        request = bursar.SketchKMeans(n_clusters=2, decoding=decoding)
+        assert toy.suggest_spend(request, target=bursar.Target(snr=200)).instead == ""
 
 
 def test_more_than_is_left_is_said(lone: bursar.Dataset) -> None:

@@ -162,7 +162,8 @@ def _suggest_command(method: Method) -> click.Command:
         found = client.dataset(dataset).suggest_spend(typed.request(given), target=goal, spend=first, like=rows)
         if as_json:
             said = {"spend": found.spend, "expected": found.expected, "preview": found.preview}
-            say_json(said if rows is None else said | {"low": found.low, "high": found.high})
+            ranged = {} if rows is None else {"low": found.low, "high": found.high}
+            say_json({**said, **ranged, **({"instead": found.instead} if found.instead else {})})
         else:
             say(found)
 
