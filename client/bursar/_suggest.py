@@ -214,8 +214,8 @@ def instead_of(request: Request) -> str:
 
 
 _INSTEAD = (
-    'for one number of clusters, DPEM(mode="kmeans") is usually more accurate at the same spend; a sketch is for several '
-    "numbers, later questions and several sites"
+    'for one number of clusters, DPEM(mode="kmeans") is usually more accurate at the same spend; a sketch is for '
+    "several numbers, later questions and several sites"
 )
 """Measured on real tables: docs/fit-sketch-kmeans.md."""
 
