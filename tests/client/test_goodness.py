@@ -190,7 +190,7 @@ def test_nine_of_ten_dependences_of_the_size_that_is_said_are_found() -> None:
 
 
 def test_the_most_visible_change_is_the_largest_eigenvalue() -> None:
-    """Of the product of two covariance matrices, to a hundredth; nothing is visible where one of them is 0."""
+    """A tail of the product of two covariance matrices, to a hundredth; nothing is visible where one of them is 0."""
     rng = np.random.default_rng(7)  # noqa: TID251 - matrices of a test
     one, other = (half @ half.T for half in rng.standard_normal((2, 9, 9)))
     assert _largest(one, other) == pytest.approx(np.linalg.eigvals(one @ other).real.max(), rel=0.01)
