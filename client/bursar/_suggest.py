@@ -170,7 +170,7 @@ class Suggestion(TableText):
         expected: what the preview promises of each part of it, by its name.
         low: with a forecast, the spend at which one fit in ten would be as accurate; None for rules of thumb.
         high: spend at which nine in ten would be.
-        instead: another fit that is usually better at the same spend, with the measurement that says so; "" for none.
+        instead: another fit that is usually better at the same spend, and what this one is for; "" for none.
     """
 
     spend: Spend

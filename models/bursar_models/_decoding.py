@@ -939,8 +939,9 @@ def _richer(
             break
         mixture = _add(problem, fit, count, _places(problem, cloud, fit.mixture, generator))
         trial = _refine(problem, mixture, RICHER_STEPS)
-        by_noise = 0.0 if noise_std is None else SEARCHED * _noise2(noise_std) * count * (d + 1)
-        least = RICHER_GAIN * fit.loss if noise_std is None else NOISE_GAIN * by_noise
+        least = RICHER_GAIN * fit.loss
+        if noise_std is not None:
+            least = NOISE_GAIN * SEARCHED * _noise2(noise_std) * count * (d + 1)
         if not fit.loss - trial.loss > least:
             break
         fit = trial

@@ -191,7 +191,7 @@ _TYPES = {
 """Types of targets that may differ by column or table."""
 
 _REPEATED = frozenset({"table_errors"})
-"""Targets by table: names of columns have commas between them, so that each table has an option of its own."""
+"""Targets that differ by table. Commas separate the columns of one table, so the option is repeated for each table."""
 
 
 def _of_tables(typed: str, given: Sequence[float | tuple[str, float]]) -> float | dict[str, float] | None:

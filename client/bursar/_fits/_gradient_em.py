@@ -199,16 +199,15 @@ def _gaussians_from(message: fit_pb2.GradientEMModel, shared: dict[str, Any]) ->
 
 
 def _lines_from(message: fit_pb2.GradientEMModel, shared: dict[str, Any]) -> MixtureOfRegressions:
+    has_moments = message.HasField("feature_covariance")
     return MixtureOfRegressions(
         coef_=_convert.tensor_from(message.coefficients),
         intercept_=_convert.tensor_from(message.intercepts),
         weights_=_convert.tensor_from(message.weights),
         noise_std_=_convert.tensor_from(message.noise_std),
         symmetric=message.symmetric,
-        feature_means_=_convert.tensor_from(message.feature_means) if message.HasField("feature_covariance") else None,
-        feature_covariance_=_convert.tensor_from(message.feature_covariance)
-        if message.HasField("feature_covariance")
-        else None,
+        feature_means_=_convert.tensor_from(message.feature_means) if has_moments else None,
+        feature_covariance_=_convert.tensor_from(message.feature_covariance) if has_moments else None,
         target=message.target,
         **shared,
     )

@@ -44,7 +44,7 @@ class Asked:
     dry: bool = False
 
     def numeric(self, *, nullable: bool = False) -> list[str]:
-        """Return the names of the numeric columns without nulls, or with `nullable` of all: most fits need values."""
+        """Return the names of the numeric columns that are never null, or with `nullable` of all."""
         found = [column for column in self.columns if isinstance(column, NumericColumn)]
         return [column.name for column in found if nullable or not column.nullable]
 

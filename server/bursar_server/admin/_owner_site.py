@@ -302,7 +302,8 @@ class Site:
     def _command(self, key: str) -> click.Command:
         command = self._program
         for word in CHANGES[key].words:
-            assert isinstance(command, click.Group)  # noqa: S101 - the words are our own
+            if not isinstance(command, click.Group):
+                raise TypeError(f"{key}: {command.name!r} has no command {word!r}")
             command = command.commands[word]
         return command
 

@@ -9,7 +9,7 @@ import functools
 import os
 import shlex
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,13 @@ _LOST = 'the sketch was cut off after its debit, and this state directory\'s rec
 _AGAIN = "the same command with the same --request-id tries again, and nothing is paid twice"
 
 
+def _choice(
+    name: str, values: Sequence[str], default: str, about: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return an option that takes one of some words, and shows its default."""
+    return click.option(name, type=click.Choice(values), default=default, show_default=True, help=about)
+
+
 @click.group(cls=InOrder)
 def sketch() -> None:
     """Make and merge sketches of several sites.
@@ -62,28 +69,10 @@ def sketch() -> None:
 @click.option("--frequencies", type=_WHOLE, metavar="M", help="How many. [default: from K and the columns]")
 @click.option("--sigma", type=float, help="Width of a cluster, in half-widths of the bounds. [default: from K]")
 @click.option("--seed", type=_SEED, default=0, show_default=True, help="Of the frequencies; public.")
-@click.option(
-    "--law",
-    type=click.Choice(FREQUENCY_LAWS),
-    default="adapted_radius",
-    show_default=True,
-    help="Of frequencies.",
-)
-@click.option(
-    "--structure",
-    type=click.Choice(FREQUENCY_STRUCTURES),
-    default="dense",
-    show_default=True,
-    help="Of frequencies.",
-)
-@click.option(
-    "--signature",
-    type=click.Choice(SIGNATURES),
-    default="exponential",
-    show_default=True,
-    help="Of the sketch.",
-)
-@click.option("--units", type=click.Choice(_UNITS), default="common", show_default=True, help="Of the columns.")
+@_choice("--law", FREQUENCY_LAWS, "adapted_radius", "Of frequencies.")
+@_choice("--structure", FREQUENCY_STRUCTURES, "dense", "Of frequencies.")
+@_choice("--signature", SIGNATURES, "exponential", "Of the sketch.")
+@_choice("--units", _UNITS, "common", "Of the columns.")
 @click.option("--per-row", type=_WHOLE, help="Frequencies that each row is asked for. [default: all]")
 @click.option("--out", type=PATH, required=True, help="Write the sketch to this file.")
 @click.option("--request-id", help="Go on with, or get again, what was paid for under this id. [default: a new one]")

@@ -307,9 +307,8 @@ def _columns(
         text = f"no numeric column of dataset {table.name!r} has this name; it has {', '.join(known)}"
         violations.append(("target", text))
         return ()
-    may_be_null = request.model == fit_pb2.LATENT_MODEL_MISSING_COVARIATES
     if target and not names:
-        names = [c.name for c in table.numeric if c.name != target and (may_be_null or not c.nullable)]
+        names = [c.name for c in table.numeric if c.name != target and (not c.nullable or _may_miss(request, c))]
         if not 1 <= len(names) <= MAX_COLUMNS:
             violations.append(("columns", f"expected 1 to {MAX_COLUMNS} features beside the target, got {len(names)}"))
             return ()
@@ -330,13 +329,14 @@ def _frame(
     unit = np.full_like(width, width.max()) if common else width
     if not np.all((unit > 1e-140) & (unit < 1e140)):  # variances are squares of it
         violations.append(("columns", "the bounds leave the range of double numbers; narrow them"))
-    may_miss = np.array([column.nullable and _may_miss(request, column) for column in columns], dtype=np.bool_)
+    may_miss = np.array([_may_miss(request, column) for column in columns], dtype=np.bool_)
     return GradientFrame(lower / 2.0 + upper / 2.0, unit, width / unit, may_miss)
 
 
 def _may_miss(request: fit_pb2.FitGradientEMRequest, column: BoundedColumn) -> bool:
-    """Return whether a row counts without a value in this column."""
-    return request.model == fit_pb2.LATENT_MODEL_MISSING_COVARIATES and column.name != request.target
+    """Return whether rows may have no value in this column, and count all the same."""
+    is_feature = request.model == fit_pb2.LATENT_MODEL_MISSING_COVARIATES and column.name != request.target
+    return column.nullable and is_feature
 
 
 def _model(request: fit_pb2.FitGradientEMRequest, frame: GradientFrame, violations: Violations) -> Model:
