@@ -65,9 +65,10 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
             state.serving(),
             _verified(state, witness := witness_of(state, config)) as ledger,
         ):
-            # Rows of a killed import are nobody's, and another import may be long in coming.
-            remove_unfinished(state, ledger)
             key, places = open_checkpoints(state, ledger, config, witness), places_of(state, config)
+            # Rows of a killed import are nobody's, and another import may be long in coming. Only now: an older ledger
+            # that was put back does not name rows that were registered since.
+            remove_unfinished(state, ledger)
             with Checkpointer(ledger, key, places, config.checkpoints.every, events=events) as checkpointer:
                 verifier = Verifier(state, ledger, places, key.verifier, events=events)
                 return _serve(state, config, ledger, checkpointer, verifier, children, ready, events)

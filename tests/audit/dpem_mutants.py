@@ -27,6 +27,7 @@ from tests.audit.faults import (
     recounting,
     scaled,
     stopping,
+    taking_nulls,
     telling,
     telling_true_n,
     uncapped,
@@ -172,6 +173,8 @@ def wrong_sensitivities() -> list[Mutant]:
         planted("a background that no one paid for", alone, "T4 sensitivity", n=10),
         planted("shares and a background beyond one", sharing, "T0 agreement", "T4 sensitivity", n=10),
         planted("indefinite covariance in the E-step", negative, "T0 agreement", "T4 sensitivity", n=10),
+        planted("a row without a value counts", lacking(0.0), "T0 agreement", n=10),
+        planted("a missing value reaches the sums", lacking(None), "T0 agreement", "T4 sensitivity", n=10),
     ]
 
 
@@ -214,6 +217,13 @@ def one_row_or_two() -> tuple[ArrayRows, ArrayRows]:
     """A table of two rows, and the same without the second, which is far out."""
     rows = np.array([[-0.45, 1e3], [0.0, 1e3]])
     return ArrayRows(rows), ArrayRows(rows[:, :1])
+
+
+def lacking(value: float | None) -> Target:
+    """Both tables with rows that have no value in the first column, which count (see `Nullable`)."""
+    holes = np.array([[np.nan] * 3, [0.0] * 3])
+    rows, neighbour = (ArrayRows(np.hstack([holes, one.columns])) for one in (ADD_REMOVE.rows, ADD_REMOVE.neighbour))
+    return replace(ADD_REMOVE, rows=rows, neighbour=neighbour, session=taking_nulls(value))
 
 
 def tiny() -> Target:

@@ -170,6 +170,35 @@ def recounting(contributions: Callable[[Any, FloatArray, Integers], FloatArray])
     return tampering(change)
 
 
+@dataclass(frozen=True)
+class Nullable:
+    """A kernel that does something about rows without a value, in the place of another one, whose parameters it shows.
+
+    Attributes:
+        kernel: that leaves such rows out.
+        value: that is taken for a missing one; None: what a missing one makes of a sum that it reaches.
+    """
+
+    kernel: Any
+    value: float | None
+
+    def __getattr__(self, name: str) -> Any:
+        """Parameters of the kernel that it stands in for."""
+        return getattr(object.__getattribute__(self, "kernel"), name)
+
+    def __call__(self, block: FloatArray, present: NDArray[np.bool_], out: Integers) -> None:
+        """See `Kernel`."""
+        missing = np.isnan(block)
+        self.kernel(block if self.value is None else np.where(missing, self.value, block), present, out)
+        if self.value is None:
+            out -= 2**50 * int(np.count_nonzero(missing.any(axis=0) & present))  # as `Recount`
+
+
+def taking_nulls(value: float | None) -> Callable[..., Session]:
+    """Sessions whose statistics count rows without a value (see `Nullable`)."""
+    return tampering(lambda statistic, noise: (replace(statistic, kernel=Nullable(statistic.kernel, value)), noise))
+
+
 class Raw(Session):
     """The tap sees a noisy release, the fit gets the raw sum."""
 

@@ -28,6 +28,7 @@ from tests.audit.faults import (
     planted,
     scaled,
     stopping,
+    taking_nulls,
     tampering,
     telling_true_n,
     uncapped,
@@ -309,6 +310,8 @@ def wrong_rows() -> list[Mutant]:
         rows("responsibilities not normalised", replace(mixture, session=with_pieces(shares=unnormalised)), told, far),
         rows("gradients completed for nulls", replace(missing, session=with_pieces(bounded=as_if_complete)), told, far),
         rows("rows with nulls counted twice", replace(missing, session=with_pieces(counts=nulls_twice)), told, far),
+        rows("a row without a value counts", replace(mixture, session=taking_nulls(0.0)), told),
+        rows("a missing value reaches the sums", replace(boxed, session=taking_nulls(None)), told, far),
         rows("rows in all cells up to theirs", replace(mixture, session=tampering(cumulated)), told, far),
         rows("b truncated, too", replace(split, session=with_pieces(parts=about_the_means)), told),
     ]

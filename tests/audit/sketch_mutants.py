@@ -35,6 +35,7 @@ from tests.audit.faults import (
     planted,
     recounting,
     scaled,
+    taking_nulls,
     tampering,
     telling,
     telling_true_n,
@@ -217,6 +218,7 @@ def wrong_sensitivities() -> list[Mutant]:
         planted("count left out of the price", uncounted(), "T4 sensitivity", n=2),
         planted("signature of length 1.5", louder_kernel, "T0 agreement", "T4 sensitivity", n=5),
         planted("rows that are not numbers poison the sum", trusting, "T0 agreement", "T4 sensitivity", n=5),
+        planted("a row without a value counts", replace(there, session=taking_nulls(0.0)), "T0 agreement", n=5),
     ]
 
 

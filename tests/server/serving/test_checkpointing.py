@@ -37,6 +37,7 @@ from bursar_server.ops.checkpoints import (
 )
 from bursar_server.process import StartError, serve
 from bursar_server.state import State
+from bursar_server.tables import Keyring, Keys
 
 WAIT = 600.0
 
@@ -438,3 +439,20 @@ def test_a_server_process_refuses_and_names_place_and_entry(home: Home) -> None:
     history.write_text(history.read_text().replace("hash-chain", "hash-brain"))
     with pytest.raises(StartError, match="file:checkpoints: note 1: the fourth line"):
         serve(home.state.path, ready=lambda address: None, address="127.0.0.1:0")
+
+
+def test_rows_that_an_older_ledger_does_not_name_stay(home: Home, tmp_path: Path) -> None:
+    """They and their key were registered since: the start that refuses the ledger removes neither."""
+    home.open()
+    home.write()
+    home.ledger.backup(tmp_path / "old")
+    home.grow()
+    home.write()
+    _put_back(tmp_path / "old", home)
+    rows, ring = home.state.datasets / ("b" * 32), Keyring(home.state.keys)
+    rows.mkdir(parents=True)
+    ring.save(rows.name, Keys.draw())
+    with pytest.raises(StartError, match="was dropped"):
+        serve(home.state.path, ready=lambda address: None, address="127.0.0.1:0")
+    assert rows.is_dir()
+    assert ring.has(rows.name)
