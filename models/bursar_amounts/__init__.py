@@ -1,6 +1,6 @@
 """bursar_amounts: units of cost, their conversion to epsilon, amounts as people read them; the standard library alone.
 
-Everything here rounds in a stated direction: an epsilon is never shown too small.
+Everything here rounds in a stated direction: an epsilon is never too small, and its text by less than 1e-9 of it.
 """
 
 from ._conversion import best_order, divergence_cap, epsilon_of, rho_of

@@ -102,7 +102,7 @@ def amount_text(epsilon: float, share: float | Fraction, *, is_left: bool = Fals
 
 
 def epsilon_text(epsilon: float) -> str:
-    """Return an epsilon in three digits, rounded up."""
+    """Return an epsilon in three digits, rounded up if more than `_SLACK` of it is beyond them."""
     return _text(_rounded(epsilon * (1 - _SLACK))) if math.isfinite(epsilon) else "infinite"
 
 

@@ -29,6 +29,7 @@ from bursar_server.jobs.order import Orders, Quote
 from bursar_server.jobs.paid import Ask, PaidRun, RequestKey, Reserve, Runs
 from bursar_server.jobs.pool import WorkerPool
 from bursar_server.log import Events
+from bursar_server.ops.checkpoints import check_checkpoints
 from bursar_server.tables.catalogue import Datasets
 
 _METHOD = "FitSketchKMeans"
@@ -106,6 +107,8 @@ def make(
     from bursar_server.admin import _site_sketch
     from bursar_server.fits import sketch as sketch_fit
 
+    # As a server does when it starts: an older ledger that was put back has forgotten what was spent since.
+    check_checkpoints(acting.state, acting.config)
     datasets = Datasets(acting.ledger, acting.state.datasets, partitioned=storage_of(acting.config) is not None)
     spend = _spend(amount_rho, epsilon, delta)
     numeric = datasets.table(datasets.state(dataset)).numeric

@@ -99,7 +99,7 @@ def open_checkpoints(state: State, ledger: Ledger, config: Config, witness: Witn
     """
     chain, places = verifier_keys(state.ledger), places_of(state, config)
     if not chain:
-        _refuse(f"{place.name}: there are checkpoints, but the ledger names no key" for place in places if place.read())
+        _refuse_notes(places)
     if not chain or ledger.newest()[0] <= chain[0].entry:
         # No entry follows the first key, so no checkpoint needs to exist yet.
         for place in places:
@@ -107,10 +107,21 @@ def open_checkpoints(state: State, ledger: Ledger, config: Config, witness: Witn
     if not chain:
         return prepare_checkpoints(state, ledger)
     key = _newest_key(state, chain)
-    since = 0 if witness is None or ledger.whole else witness.size
-    compared = (check_place(state.ledger, place, key.verifier, since=since) for place in _readable(places))
-    _refuse(line for one in compared for line in one.problems)
+    _compare(state, places, key.verifier, since=0 if witness is None or ledger.whole else witness.size)
     return key
+
+
+def check_checkpoints(state: State, config: Config) -> None:
+    """Compare the ledger with every checkpoint location, for a command that debits it without a server.
+
+    Raises:
+        CheckpointError: a location disagrees with the ledger, or lacks a checkpoint that must exist.
+    """
+    chain, places = verifier_keys(state.ledger), places_of(state, config)
+    if chain:
+        _compare(state, places, chain[-1].key)
+    else:
+        _refuse_notes(places)
 
 
 def witness_of(state: State, config: Config) -> Witness | None:
@@ -344,6 +355,15 @@ def _newest_key(state: State, chain: Sequence[ChainKey]) -> SigningKey:
         f"the key of entry {chain[-1].entry} is not in {path}; restore it from a backup, "
         "or put a new one in force: bursar-admin checkpoint rotate"
     )
+
+
+def _refuse_notes(places: Iterable[Place]) -> None:
+    _refuse(f"{place.name}: there are checkpoints, but the ledger names no key" for place in places if place.read())
+
+
+def _compare(state: State, places: Iterable[Place], key: VerifierKey, *, since: int = 0) -> None:
+    compared = (check_place(state.ledger, place, key, since=since) for place in _readable(places))
+    _refuse(line for one in compared for line in one.problems)
 
 
 def _refuse(problems: Iterable[str]) -> None:

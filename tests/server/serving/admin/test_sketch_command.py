@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import bursar
-from bursar_ledger import Entry, Ledger, LedgerUnavailableError
+from bursar_ledger import Entry, Ledger, LedgerUnavailableError, adopt_copy
 from bursar_server.admin import _sketches
 from bursar_server.admin._site_sketch import read_sketch
 from bursar_server.admin.cli import main
@@ -176,6 +177,19 @@ def test_more_than_is_left_is_refused(site: Admin) -> None:
 def test_a_wrong_option_is_named(site: Admin, options: tuple[object, ...], message: str) -> None:
     """And costs nothing."""
     assert message in refused(site, *options, "--yes")
+
+
+def test_an_older_ledger_is_not_debited(site: Admin) -> None:
+    """The checkpoints know what it has forgotten: nothing is spent twice, and no row is read."""
+    with Ledger.open(site.state.ledger) as ledger:
+        ledger.backup(site.files / "old")
+    make(site)
+    for file in site.state.path.glob("ledger.sqlite*"):
+        file.unlink()
+    shutil.copy(site.files / "old", site.state.ledger)
+    adopt_copy(site.state.ledger)
+    said = refused(site, "--rho", 0.005, *AGREED, "--yes", out="other.json")
+    assert "file:checkpoints: the ledger ends at entry" in said
 
 
 def test_a_file_that_cannot_be_written_is_found_before_the_debit(site: Admin) -> None:
