@@ -374,6 +374,7 @@ def everything(run: Any) -> dict[str, Any]:
     return record
 
 
+@pytest.mark.slow
 def test_every_picture_is_drawn_from_the_record(run: Any, page: Any, tmp_path: Path) -> None:
     """All of them from a whole record; from one of a single script its own: those of an earlier page are gone."""
     page.write_page(everything(run), tmp_path / "benchmarks.md")

@@ -18,6 +18,7 @@ def _code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
+@pytest.mark.slow
 def test_the_stored_outputs_are_of_one_run_without_errors() -> None:
     """Every cell has run, in order; none failed or warned, and pictures are there."""
     cells = _code(read())

@@ -268,6 +268,7 @@ def unpicklers(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_code_reads_pickles(tmp_path: Path) -> None:
     """The same from inside: no package imports a module that executes what it reads.
 

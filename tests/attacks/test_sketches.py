@@ -72,6 +72,7 @@ def test_the_rivals_seed_does(pair_with: PairWith) -> None:
     assert first == second
 
 
+@pytest.mark.slow
 def test_decoding_a_sketch_again_tells_nothing_new(pair: Pair) -> None:
     """Decode one sketch thirty times, in hope of fresh noise: the same bytes, and the ledger does not move."""
     entry = heard(pair, paid("here"))[0].receipt.entry

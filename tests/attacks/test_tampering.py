@@ -525,6 +525,7 @@ def saying(path: Path) -> object:
         ]
 
 
+@pytest.mark.slow
 def test_no_byte_changes_what_a_ledger_says_unnoticed(crime: Crime) -> None:
     """Flip a bit here and there in the whole file: it is found, or what the ledger says is what it said before.
 

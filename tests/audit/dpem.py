@@ -216,8 +216,6 @@ QUICK = frozenset(
         "background, one component, replace",
         "precise counts beside a background, replace",
         "k-means, add or remove",
-        "k-means, grid, add or remove",
-        "k-means, more cells than there are, add or remove",
         "Laplace, replace",
     }
 )

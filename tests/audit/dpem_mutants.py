@@ -128,14 +128,14 @@ def wrong_sizes() -> list[Mutant]:
     laplace = fit_dpem(RO, spend=PURE, iterations=2)
     unsplit = replace(ADD_REMOVE, session=with_noise(3**-0.5), meter=Blind)
     return [
-        planted("noise x 0.5", scaled(ADD_REMOVE, 0.5), "T1 energy", "T2 distinguish", n=240),
+        planted("noise x 0.5", scaled(ADD_REMOVE, 0.5), "T1 energy", "T2 distinguish", n=240, slow=True),
         planted("noise x 0.7", scaled(REPLACE, 0.7), "T1 energy", n=20),
         planted("noise x 0.9", scaled(REPLACE, 0.9), "T1 energy", n=60),
         planted("Laplace noise x 0.7", scaled(laplace, 0.7), "T1 energy", n=20),
         planted("noise x 1.5", scaled(ADD_REMOVE, 1.5), "T1 waste", n=20),
         planted("no noise", replace(ADD_REMOVE, source=NoNoise), "T1 energy", "T2 distinguish", n=50),
         planted("spend not split over T", unsplit, "T1 energy", "T2 distinguish", "T5 arithmetic", n=500, slow=True),
-        planted("noise scaled by a true count", replace(lonely(), source=ScaledByCount), "T1 sides", n=150),
+        planted("noise scaled by a true count", replace(lonely(), source=ScaledByCount), "T1 sides", n=150, slow=True),
     ]
 
 
@@ -162,13 +162,13 @@ def wrong_sensitivities() -> list[Mutant]:
     told = ("T0 agreement", "T2 distinguish", "T4 sensitivity")
     return [
         planted("add-remove sensitivity on a replace pair", origin, *priced, n=800, slow=True),
-        planted("unit cap ignored", units, *priced, n=90),
+        planted("unit cap ignored", units, *priced, n=90, slow=True),
         planted("clip removed", unclipped_ball, *told, n=100, slow=True),
         planted("clip x 1.5", wide_ball, *told, n=1_400, slow=True),
         planted("scatter about the noised mean", far_mean, *told, n=50, slow=True),
-        planted("a row in two bins", two_bins, "T0 agreement", "T4 sensitivity", n=10),
+        planted("a row in two bins", two_bins, "T0 agreement", "T4 sensitivity", n=10, slow=True),
         planted("a row in two halves", two_halves, "T0 agreement", "T4 sensitivity", n=10),
-        planted("a row in two cells", two_cells, "T0 agreement", "T4 sensitivity", n=10),
+        planted("a row in two cells", two_cells, "T0 agreement", "T4 sensitivity", n=10, slow=True),
         planted("a report that no one paid for", unpaid, "T5 arithmetic", n=10),
         planted("a background that no one paid for", alone, "T4 sensitivity", n=10),
         planted("shares and a background beyond one", sharing, "T0 agreement", "T4 sensitivity", n=10),

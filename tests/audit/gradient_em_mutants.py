@@ -279,7 +279,7 @@ def wrong_sensitivities() -> list[Mutant]:
     seen = ("T2 distinguish", "T4 sensitivity", "T5 arithmetic")
     return [
         planted("add-remove sensitivity on a replace pair", mispriced(cheap, paid), *seen[1:], n=2),
-        planted("unit cap ignored", uncapped(cheap, fit_gradient_em(AR, "symmetric", cap=3)), *seen, n=160),
+        planted("unit cap ignored", uncapped(cheap, fit_gradient_em(AR, "symmetric", cap=3)), *seen, n=160, slow=True),
         planted(
             "one coordinate's bound for all",
             rebounded(boxed, gradient_bounds(Shape(1, 2, Transform.BOX)), one_coordinate),

@@ -292,6 +292,9 @@ TARGETS: dict[str, Callable[[], Target]] = {
 
 _SLOW = frozenset(
     {
+        "rounds and all pairs, add or remove",
+        "rounds of triples, add or remove",
+        "rounds, shares of units, replace",
         "one column, replace",
         "one table, learnt, add or remove",
         "one table, learnt, Laplace, replace",

@@ -254,7 +254,7 @@ def wrong_flows() -> list[Mutant]:
     there, piloted, one = fit_sketch(AR), fit_sketch(AR, **PILOT), fit_sketch(AR, **ONE)
     return [
         planted("raw sum returned", replace(there, session=Raw), "T6 black box", "T7 replay", n=60),
-        planted("count not noised", replace(one, source=CountBare), "T1 energy", "T6 black box", n=300),
+        planted("count not noised", replace(one, source=CountBare), "T1 energy", "T6 black box", n=300, slow=True),
         planted("the true n", telling_true_n(there), "T6 black box", "T7 replay", n=40),
         planted("scale from the rows", replace(piloted, session=ScaleFromRows), "T7 replay", n=2),
         planted("box from the rows", replace(there, session=BoxFromRows), "T0 agreement", "T7 replay", n=2),

@@ -225,8 +225,8 @@ FITS = {
     "separated, parts": corners(separated_gmm, separated, bound=100.0, spend=LITTLE, n_components=2, variant=PARTS),
 }
 
-LONG = {"separated, parts"}
-"""A minute each: thousands of blocks of rows are clustered."""
+LONG = {"separated, parts", "dpem, k-means", "tables", "tables of a tree"}
+"""A second to a minute each: thousands of blocks of rows are read."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ def test_a_planted_bug_is_condemned(mutant: Mutant) -> None:
     assert rejecting(mutant.target, mutant.seen_by, mutant.n) == mutant.seen_by
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", SINGLE_CHOICES)
 def test_a_choice_that_tells_too_much_is_condemned(bug: str) -> None:
     """T8 rejects on the pair of tables where one choice tells most."""

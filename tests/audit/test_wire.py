@@ -67,9 +67,13 @@ WIRE_MUTANTS = (
     WireMutant("raw sums", Miswired(source=NoNoise())),
     WireMutant("the true number of rows", Miswired(run_instead=true_n_told)),
 )
-"""Mutants. At n = 80 noise x 0.25 has p-values near 1e-12, held to 1e-4; noise x 0.5 has them near 1e-13 at n = 250."""
+"""Mutants. At n = 80 noise x 0.25 has p-values near 1e-12, held to 1e-4; noise x 0.5 has them near 1e-13 at n = 250.
+
+All fits draw from the one source that the server hands to their session: noise x 0.5 is planted for one of them.
+"""
 
 
+@pytest.mark.slow
 def test_what_an_analyst_gets_does_not_tell_the_tables_apart(tmp_path: Path) -> None:
     """No linear test on tens of models tells D from D' better than their debits allow."""
     with wire(tmp_path, AR, rho=LITTLE_RHO) as server:
@@ -78,14 +82,17 @@ def test_what_an_analyst_gets_does_not_tell_the_tables_apart(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("adjacency", Adjacency)
-def test_what_an_analyst_gets_does_not_tell_the_tables_apart_on_many_runs(tmp_path: Path, adjacency: Adjacency) -> None:
-    """The same on 250 models of each table, where noise too small by half shows."""
+@pytest.mark.parametrize(("adjacency", "n"), [(AR, 250), (Adjacency.REPLACE_ONE, 80)])
+def test_what_an_analyst_gets_does_not_tell_the_tables_apart_on_many_runs(
+    tmp_path: Path, adjacency: Adjacency, n: int
+) -> None:
+    """The same on more models of each table: noise too small by half shows on 250, by three quarters on 80."""
     with wire(tmp_path, adjacency) as server:
-        condemned, finding = server.verdict(250)
+        condemned, finding = server.verdict(n)
     assert not condemned, finding
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", WIRE_MUTANTS, ids=lambda mutant: mutant.bug)
 def test_a_server_that_is_wired_wrongly_is_condemned(tmp_path: Path, mutant: WireMutant) -> None:
     """The models alone betray it."""
@@ -94,6 +101,7 @@ def test_a_server_that_is_wired_wrongly_is_condemned(tmp_path: Path, mutant: Wir
     assert finding.rejects, finding
 
 
+@pytest.mark.slow
 def test_one_row_or_two_is_noised_like_everything_else(tmp_path: Path) -> None:
     """Tables of one row and of two rows leave the server with a noised n, too."""
     with wire(tmp_path, AR, tables=one_row_or_two(), rho=LITTLE_RHO) as server:
@@ -136,7 +144,7 @@ def test_a_masked_sketch_does_not_tell_the_tables_apart(tmp_path: Path) -> None:
     "mutant",
     [
         pytest.param(
-            WireMutant("noise x 0.5", Miswired(source=Scaled(0.5), fit=sketch), 200, RHO), marks=pytest.mark.slow
+            WireMutant("noise x 0.25", Miswired(source=Scaled(0.25), fit=sketch), 80, RHO), marks=pytest.mark.slow
         ),
         WireMutant("raw sums", Miswired(source=NoNoise(), fit=sketch)),
     ],
@@ -167,6 +175,7 @@ def test_a_field_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Adjac
     assert not condemned, finding
 
 
+@pytest.mark.slow
 def test_a_server_that_tells_raw_tables_is_condemned(tmp_path: Path) -> None:
     """The fields alone betray it."""
     with wire(tmp_path, AR, Miswired(source=NoNoise(), fit=mrf), **FIELD) as server:  # type: ignore[arg-type] # see there
@@ -200,7 +209,7 @@ def test_a_gradient_does_not_tell_the_tables_apart(tmp_path: Path, adjacency: Ad
     "mutant",
     [
         pytest.param(
-            WireMutant("noise x 0.5", Miswired(source=Scaled(0.5), fit=gradient_em), 250, RHO), marks=pytest.mark.slow
+            WireMutant("noise x 0.25", Miswired(source=Scaled(0.25), fit=gradient_em), 80, RHO), marks=pytest.mark.slow
         ),
         WireMutant("raw sums", Miswired(source=NoNoise(), fit=gradient_em)),
     ],
@@ -230,7 +239,7 @@ def test_separated_components_do_not_tell_the_tables_apart(tmp_path: Path, adjac
 @pytest.mark.parametrize(
     "mutant",
     [
-        WireMutant("noise x 0.25", Miswired(source=Scaled(0.25), fit=separated_gmm), 120, RHO),
+        WireMutant("noise x 0.25", Miswired(source=Scaled(0.25), fit=separated_gmm), 80, RHO),
         WireMutant("raw sums", Miswired(source=NoNoise(), fit=separated_gmm)),
     ],
     ids=lambda mutant: mutant.bug,

@@ -60,6 +60,7 @@ def coverage(models: list[KMeans]) -> float:
     return float(np.mean([row.low <= true[row.name] <= row.high for one in models for row in one.intervals()]))
 
 
+@pytest.mark.slow
 def test_intervals_contain_the_populations_shares_and_means() -> None:
     """They do in 95 % of 2,400 intervals; with noise a third smaller or larger they would not."""
     models = [released(seed) for seed in range(200)]

@@ -433,6 +433,7 @@ def test_homogeneous_chains_repeat_their_transition() -> None:
     assert len(model.sample(5, 0, output="dict")["t3"]) == 5
 
 
+@pytest.mark.slow
 def test_dense_graphs_answer_approximately() -> None:
     """Above the limits of exact inference: samples, marginals of cliques, and a clear error for the rest."""
     size, n = 8, 9

@@ -98,6 +98,7 @@ def test_synthetic_rows_keep_to_the_schema() -> None:
     assert rows == synthetic_rows(fields, 500, 7) != synthetic_rows(fields, 500, 8)
 
 
+@pytest.mark.slow
 def test_errors_have_the_servers_message(toys: Server) -> None:
     """Errors are of the manifest, and of the settings."""
     with pytest.raises(RuntimeError, match=r'import --manifest.*adjacency: missing; expected "replace_one"'):

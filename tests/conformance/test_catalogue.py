@@ -29,8 +29,11 @@ def cases() -> dict[str, Case]:
 
 
 CASES = cases()
-LONG = ("separated, by steps", "separated, aggregated")
-"""Ten seconds and more."""
+LONG = (
+    *("separated, by steps", "separated, aggregated", "separated, searched", "separated, log1p", "separated, cap 2"),
+    *("rounds, pure", "rounds of triples", "dense sketch, pure", "dense sketch, cap 2", "k-means, log1p", "one bit"),
+)
+"""More than a second each; what the short tests have of the same fits is like them but for one option."""
 
 
 @pytest.mark.parametrize(

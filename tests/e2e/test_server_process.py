@@ -166,6 +166,7 @@ def test_a_fit_killed_between_debit_and_release_runs_again_under_its_debit(home:
     assert verify(home.state.ledger).ok
 
 
+@pytest.mark.slow
 def test_a_signal_that_no_sleeping_thread_hears_still_stops_the_server() -> None:
     """The kernel may hand it to any thread, and it may come before the main thread sleeps; either way it is read."""
     done = subprocess.run(

@@ -61,6 +61,7 @@ def test_a_difference_that_is_planted_is_found(timing: Any, planted: dict[str, f
     assert tests <= set(timing.told_apart(seen(timing, rng, 200, **planted), QUANTUM)["told_apart"])
 
 
+@pytest.mark.slow
 def test_where_there_is_no_difference_none_is_found(timing: Any) -> None:
     """Five times; the chance of one alarm in all is below 1e-6."""
     rng = np.random.default_rng(6)  # noqa: TID251  of made-up times

@@ -299,6 +299,7 @@ PLANS = st.tuples(st.fixed_dictionaries({"": CHOICES}), st.fixed_dictionaries({"
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     plan=PLANS,

@@ -170,6 +170,7 @@ def steps(ledger: Ledger, act: Act) -> int:
     return taken
 
 
+@pytest.mark.slow
 def test_a_decision_takes_the_same_steps_in_a_longer_ledger(prepared: Ledger, ask: Ask) -> None:
     """Ten times the entries of every kind: a debit, its triggers included, takes hardly more steps, nor a look-up."""
     fresh = iter(range(10**6))

@@ -146,6 +146,7 @@ def test_the_price_is_a_total_function(eta: Fraction, order: Fraction) -> None:
     assert cost_units([SelectionEvent(eta.numerator, 2 * Fraction(eta.denominator))], order) >= 1
 
 
+@pytest.mark.slow
 @given(st.lists(EVENTS, min_size=1, max_size=4), ORDERS)
 def test_the_auditor_prices_choices_as_the_server(events: list[SelectionEvent], order: Fraction) -> None:
     """Two derivations agree in the last unit."""

@@ -307,6 +307,7 @@ TOTALS = st.sampled_from(
 STEPS = st.one_of(TOTALS, st.tuples(st.sampled_from(["ann", "bob"]), st.sampled_from(EVENTS)))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(steps=st.lists(STEPS, max_size=12))
 def test_any_order_of_totals_and_debits_verifies(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:

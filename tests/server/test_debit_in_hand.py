@@ -147,6 +147,7 @@ def called(tree: ast.Module) -> set[str]:
     return {getattr(one, "attr", getattr(one, "id", "")) for one in functions}
 
 
+@pytest.mark.slow
 def test_no_module_outside_the_ledger_makes_debits() -> None:
     """Neither by calling the type, nor with the key, nor around its constructor."""
     for path, tree in modules():

@@ -73,6 +73,7 @@ def test_verification_goes_on_from_every_entry(tmp_path: Path, monkeypatch: pyte
             assert found.verified.digest == rows_digest(db, len(KINDS))
 
 
+@pytest.mark.slow
 def test_a_second_visit_says_the_same(study: Path, worth: None, ledger: Ledger, ask: Any) -> None:
     """It goes on behind what was verified, and counts old and new entries; `afresh` verifies them all."""
     first, again = visit(study, ask=True), visit(study, ask=True)
@@ -133,6 +134,7 @@ def test_a_changed_entry_is_found_behind_a_memory(
     assert any(problem.startswith("entry 10: ") for problem in seen.found.problems)
 
 
+@pytest.mark.slow
 def test_a_memory_that_is_not_ones_own_is_no_memory(
     study: Path, worth: None, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

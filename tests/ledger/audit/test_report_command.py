@@ -99,6 +99,7 @@ def test_the_page_says_everything(run: Run, study: Path, tmp_path: Path) -> None
     assert titles.count("What was promised, and when") == 2
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_else(run: Run, study: Path, tmp_path: Path) -> None:
     """No scripts, nothing loaded; every reference is to the page itself, every id is there once."""
     page = _page(run, study, tmp_path)
@@ -184,6 +185,7 @@ def test_the_chart_shows_what_was_left(tmp_path: Path) -> None:
     assert len(figure.axes) == 2
 
 
+@pytest.mark.slow
 def test_a_long_history_is_drawn_with_some_of_its_points() -> None:
     """A million debits make no page of a hundred megabytes; new totals and the last point are always there."""
     burn = _burn(20_000)
@@ -227,6 +229,7 @@ def test_times_that_no_calendar_has_are_left_out(time: str) -> None:
     assert "<svg" in burn_down_svg(burn, {"ann": OTHERS}, "c")
 
 
+@pytest.mark.slow
 def test_many_acts_are_shortened(run: Run, ledger: Ledger, path: Path, tmp_path: Path, ask: Ask) -> None:
     """The newest thousand stay, and the page says where the others are."""
     for i in range(1100):

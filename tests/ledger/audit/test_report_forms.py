@@ -27,6 +27,7 @@ def _pdf(path: Path) -> str:
     )
 
 
+@pytest.mark.slow
 def test_the_pdf_says_what_the_page_says(run: Run, study: Path, tmp_path: Path) -> None:
     """Verdict, budgets, spenders, acts, meaning; a chart for each account with requests; no program in it."""
     out = tmp_path / "report.pdf"

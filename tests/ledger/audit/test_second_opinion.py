@@ -116,6 +116,7 @@ def test_a_choice_whose_range_is_beyond_all_exponents_lies_between_half_of_it_an
     assert bounds([SelectionEvent(2500, Fraction(1), 2)], 9.0) == (5_000, 10_000)
 
 
+@pytest.mark.slow
 @given(st.floats(0.05, 50), st.sampled_from([1e-5, 1e-6, 1e-9]), st.fractions(0, Fraction(1, 2), max_denominator=10))
 def test_right_caps_agree_and_larger_ones_do_not(epsilon: float, delta: float, share: Fraction) -> None:
     """Every budget's cap converts back to its promise; one that is a thousandth larger does not."""

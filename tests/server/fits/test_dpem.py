@@ -193,6 +193,7 @@ def test_random_start_can_be_drawn_by_the_client() -> None:
 BITS = st.floats(allow_nan=True, allow_infinity=True, width=64)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.lists(st.tuples(BITS, BITS), min_size=0, max_size=12),

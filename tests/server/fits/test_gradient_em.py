@@ -462,6 +462,7 @@ def test_starts_are_not_lost_where_the_look_is_noise() -> None:
     assert near >= 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [REGRESSIONS, MISSING])
 def test_a_thousand_rows_at_little_epsilon_teach_something_and_errors_say_how_much(model: Any) -> None:
     """Squared errors are far below those of knowing nothing where noise hides all scales: a fortieth, measured."""

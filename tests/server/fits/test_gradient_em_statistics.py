@@ -71,6 +71,7 @@ def test_no_bits_of_a_row_contribute_more_than_the_bounds(row: tuple[float, floa
         assert sum(abs(x) for x in v) <= statistic.bounds.l1
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.tuples(BITS, BITS, BITS), st.tuples(BITS, BITS, BITS))
 @example((1.0, 1.0, 1.0), (-1.0, -1.0, -1.0))

@@ -203,6 +203,7 @@ def test_without_noise_nothing_is_left_of_the_floor(d: int, k: int) -> None:
     assert array(model.weights).sum() == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spend", [rho(0.02), pure(1.0)], ids=["rho", "epsilon"])
 def test_noise_costs_little_on_skewed_rows(spend: dict[str, Any]) -> None:
     """Sums are within a few per cent of Lloyd's at epsilon about 1, 20,000 rows, in the median of three."""

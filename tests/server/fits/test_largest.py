@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pytest
 
 from bursar_server import fits
 from bursar_server.fits.gradient_em import _kernel as gradient_kernel
@@ -22,6 +23,7 @@ from tests.each import each
 from tests.server.fits.catalogue import CATALOGUE, EXACT, Entry, search
 
 
+@pytest.mark.slow
 @each("entry", CATALOGUE, ids=lambda entry: entry.name)
 def test_no_row_passes_the_declared_number_and_some_reach_it(entry: Entry) -> None:
     """Public parameters and rows are searched; the rest of the lattice's last places is in the catalogue."""
@@ -30,6 +32,7 @@ def test_no_row_passes_the_declared_number_and_some_reach_it(entry: Entry) -> No
     assert max(part for part, _ in found) >= entry.reached
 
 
+@pytest.mark.slow
 @each("entry", [e for e in CATALOGUE if e.reached == EXACT], ids=lambda entry: entry.name)
 def test_a_declared_number_that_is_one_too_small_is_found(entry: Entry) -> None:
     """The planted bug: where rows reach the number, the search says so of one less."""

@@ -351,6 +351,7 @@ def test_a_triple_that_no_pairs_explain_is_chosen() -> None:
     assert errors[1] < 0.02
 
 
+@pytest.mark.slow
 def test_rounds_stay_within_their_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """The junction tree has no more cells than the rounds may reach, or than a forest needs, for every choice."""
     names = [f"v{i}" for i in range(6)]
@@ -388,6 +389,7 @@ def test_rounds_are_scored_against_the_model_of_what_was_released() -> None:
     assert [one.scale for _, one in kept.choices] == [float(event.scale) for event in events]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.7, 1.0, 1.3])
 def test_tables_of_all_pairs_have_the_noise_that_is_paid_for(factor: float) -> None:
     """The sum of squares over its variance is chi-squared; noise 30 % too small or too large is rejected."""
@@ -412,6 +414,7 @@ def test_tables_of_all_pairs_have_the_noise_that_is_paid_for(factor: float) -> N
     assert (ends[0] < squares < ends[1]) == (factor == 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.7, 1.0, 1.3])
 def test_what_a_round_chooses_has_the_law_that_is_paid_for(factor: float) -> None:
     """Noise 30 % too small or too large is rejected, the plan's own is not; at a spend where chance decides much."""
@@ -509,6 +512,7 @@ RELEASING: list[tuple[dict[str, Any], PublicTable, Array]] = [
 ]
 
 
+@pytest.mark.slow
 @each("weights", [fit_pb2.UNIT_WEIGHTS_ROWS, fit_pb2.UNIT_WEIGHTS_SHARES])
 @each("spend", [AMPLE, types_pb2.Spend(epsilon=1.0)])
 @each("case", range(len(RELEASING)))

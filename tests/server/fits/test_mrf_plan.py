@@ -396,6 +396,7 @@ def test_a_test_of_the_graph_that_could_not_end_is_refused_before_it_is_paid_for
     assert refused(ring, cliques=dense, held_out=0.1) == ["held_out"]
 
 
+@pytest.mark.slow
 def test_too_much_to_choose_from_is_refused_with_what_fits() -> None:
     """Cells of all pairs together, and of one; and rounds that would take hours."""
     assert refused(wide(62, 60), auto={}) == ["auto"]

@@ -58,6 +58,7 @@ def _hostile(n: int, d: int) -> dict[str, Array]:
     }
 
 
+@pytest.mark.slow
 @each(
     ("d", "fields"),
     [
@@ -277,6 +278,7 @@ def test_a_component_is_found_in_bounds_that_noise_never_leaves() -> None:
     assert np.median((apart / errors).max(axis=1)) < 3.0
 
 
+@pytest.mark.slow
 def test_a_small_component_does_not_hide_the_large_ones() -> None:
     """Five of 20 % and one of 2 %, and a least weight that says so: all gaps are found, the large ones' first.
 
@@ -340,6 +342,7 @@ def test_every_kind_of_covariance_by_every_estimator(
         assert covariances == pytest.approx(truth[:, 0, 0], abs=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", [fit_pb2.SEPARATED_VARIANT_RECURSIVE, EASY])
 def test_principal_directions_in_more_columns_than_components(
     variant: fit_pb2.SeparatedVariant.ValueType,
@@ -351,6 +354,7 @@ def test_principal_directions_in_more_columns_than_components(
     assert worst_distance(array(model.means), means) < 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_the_easy_case_is_balls_among_principal_directions(adjacency: Adjacency) -> None:
     """Algorithm 1: one set of principal directions, a ball for each component, spheres; what is in no ball is left."""
@@ -441,6 +445,7 @@ def test_progress_ends_where_it_was_announced() -> None:
     assert steps[-1] == (made.iterations, made.iterations)
 
 
+@pytest.mark.slow
 def test_errors_are_about_those_that_occur() -> None:
     """The root mean square of errors over their standard errors is about one: between a half and two."""
     ratios = []

@@ -359,6 +359,7 @@ def pilot(d: int, k: int, sd: float, noise: float, seed: int, reach: float = 1.0
     )
 
 
+@pytest.mark.slow
 @each("d", [1, 5, 30])
 @each("k", [2, 5, 20])
 @each("sd", [0.01, 0.03, 0.1, 0.3])

@@ -105,6 +105,7 @@ def one_row(statistic: Statistic, row: Any, slot: int = 0) -> Ints:
     return exact_sum(statistic, ArrayRows(columns, present), len(row))
 
 
+@pytest.mark.slow
 @each("weight", [0, 3])
 @each("r", [1, 11, 36, 37])
 @each("signature", SIGNATURES)

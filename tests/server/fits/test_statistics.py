@@ -71,6 +71,7 @@ def largest_distance(
     return best
 
 
+@pytest.mark.slow
 @each("w", WEIGHTS, ids=str)
 @each("moments", KINDS)
 @each("K", [1, 2])
@@ -83,6 +84,7 @@ def test_distance_is_bounded_and_the_bound_is_reached(K: int, moments: Moments, 
     assert found >= REACHED[moments] * declared
 
 
+@pytest.mark.slow
 @each("w", [*WEIGHTS, (1.0, 0.1, 0.1)], ids=str)
 @each("moments", KINDS)
 @each("K", [1, 2])

@@ -480,6 +480,7 @@ def served_by(state: State, tokens: dict[Role, str], folder: Path, **config: Any
 Template = tuple[Path, dict[Role, str]]
 
 
+@pytest.mark.slow
 def test_whatever_becomes_of_a_fit_its_debit_has_one_end(
     state: State, template: Template, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

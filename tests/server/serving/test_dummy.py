@@ -87,6 +87,7 @@ with Children(FITS, FitLimits(1024, 600.0)) as children:
 """
 
 
+@pytest.mark.slow
 def test_every_fit_runs_in_a_process_of_its_own() -> None:
     """Its input can be sent there, and what it needs is there: kernels, linear algebra and noise.
 

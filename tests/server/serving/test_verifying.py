@@ -98,6 +98,7 @@ def test_the_newest_checkpoint_of_any_place_is_the_witness(long: State, tmp_path
     assert witness_of(long, CONFIG) is None
 
 
+@pytest.mark.slow
 def test_a_long_ledger_is_served_at_once_and_verified_beside(long: State, events: Heard) -> None:
     """Health says so until it is done; a debit is taken meanwhile."""
     ledger, verifier = served(long, events)

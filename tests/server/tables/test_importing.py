@@ -172,6 +172,7 @@ def substitutions(one: list[Any], two: list[Any]) -> int:
     return max((a - b).total(), (b - a).total())
 
 
+@pytest.mark.slow
 @settings(max_examples=75)
 @given(others, own, own, st.lists(st.integers(0, 99), min_size=12, max_size=12), st.integers(1, 3), st.booleans())
 def test_one_unit_changes_at_most_the_cap(
@@ -212,6 +213,7 @@ def test_without_a_unit_its_slots_are_null_and_others_as_before(
     assert (whole - without).total() <= cap
 
 
+@pytest.mark.slow
 @given(st.lists(rows, min_size=1, max_size=8), rows, st.integers(0, 99))
 def test_one_row_changes_its_own_slot(
     manifest: Build, load: Load, slots: Slots, table: list[Any], row: Any, place: int
@@ -240,6 +242,7 @@ def shares(snapshot: Snapshot, slots: Slots, unit_rows: UnitRows) -> Counter[Any
     return table
 
 
+@pytest.mark.slow
 @settings(max_examples=75)
 @given(others, own, own, st.lists(st.integers(0, 99), min_size=12, max_size=12), st.integers(1, 3), st.booleans())
 def test_k_is_a_matter_of_the_own_unit(
@@ -279,6 +282,7 @@ def test_k_is_a_matter_of_the_own_unit(
     assert (there - here).total() <= 2**20
 
 
+@pytest.mark.slow
 @given(others, st.integers(1, 4))
 def test_k_is_how_many_rows_of_the_unit_are_there(
     manifest: Build, load: Load, slots: Slots, unit_rows: UnitRows, table: list[Any], cap: int
@@ -317,6 +321,7 @@ def test_k_is_one_where_a_row_is_the_unit(manifest: Build, load: Load, unit_rows
     assert unit_rows(load(capped, [], ("x", "c", "who"))[1]) == []
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(good_rows, st.sampled_from("uvw")), max_size=15), st.integers(1, 4))
 def test_the_cap_is_reached_and_never_passed(
     manifest: Build, load: Load, slots: Slots, table: list[Any], cap: int
@@ -331,6 +336,7 @@ def test_the_cap_is_reached_and_never_passed(
     assert report.rows_over_cap == len(table) - kept.total()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spill", [1, 1000, 70_000])
 def test_a_cap_of_many_rows_is_that_of_few(
     manifest: Build, load: Load, unit_rows: UnitRows, monkeypatch: pytest.MonkeyPatch, spill: int
@@ -348,6 +354,7 @@ def test_a_cap_of_many_rows_is_that_of_few(
     assert {path.name for path in report.directory.iterdir()} == {"rows.arrow", "manifest.json"}
 
 
+@pytest.mark.slow
 @given(st.permutations(range(12)))
 def test_the_order_of_the_source_does_not_choose(manifest: Build, load: Load, slots: Slots, order: list[int]) -> None:
     """The kept rows of each unit are the same multiset for every order of rows."""
@@ -357,6 +364,7 @@ def test_the_order_of_the_source_does_not_choose(manifest: Build, load: Load, sl
     assert kept[0] == kept[1]
 
 
+@pytest.mark.slow
 def test_the_key_chooses_without_favour(manifest: Build, write_csv: Callable[..., Path], tmp_path: Path) -> None:
     """Rows of a unit, equal ones included, are kept equally often over many keys: the choice is a fair draw."""
     source = CsvSource(write_csv([(x, "a", "u") for x in ("0", "0", "0.5", "1")], ("x", "c", "who")))
@@ -378,6 +386,7 @@ def test_the_key_chooses_without_favour(manifest: Build, write_csv: Callable[...
     assert abs(both - trials / 6) < 5.5 * math.sqrt(trials * 5 / 36)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.lists(st.tuples(st.one_of(st.none(), st.floats(-2, 2)), st.sampled_from(["a", "b", "z", None])), max_size=10))
 def test_sources_agree(

@@ -180,6 +180,7 @@ def substitutions(one: list[Row], two: list[Row]) -> int:
     return max((a - b).total(), (b - a).total())
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.tuples(rows, st.sampled_from(["u", "v", ""])), max_size=6), own, own, st.integers(1, 3))
 def test_one_unit_changes_at_most_the_cap(
@@ -195,6 +196,7 @@ def test_one_unit_changes_at_most_the_cap(
     assert substitutions(*map(slots, snapshots)) <= cap
 
 
+@pytest.mark.slow
 @given(st.lists(rows, min_size=1, max_size=6), rows, st.integers(0, 99))
 def test_one_row_changes_its_own_slot(
     gaps: Callable[..., Manifest], load: Load, table: list[Any], row: Any, place: int

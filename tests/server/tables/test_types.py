@@ -108,6 +108,7 @@ def test_a_cell_is_read_by_itself(given_rows: Callable[..., list[Any]], table: l
     assert given_rows(table) == [expected(row) for row in table]
 
 
+@pytest.mark.slow
 @given(st.lists(rows, min_size=1, max_size=12), rows, st.data())
 def test_files_that_differ_in_one_record_differ_in_one_slot(
     given_rows: Callable[..., list[Any]], table: list[Any], other: Any, data: st.DataObject

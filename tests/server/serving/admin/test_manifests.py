@@ -152,6 +152,7 @@ def test_one_bracket_is_too_few(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_schema_accepts_what_the_program_accepts() -> None:
     """An editor that has it complains about a wrong field, and not about the page's example."""
     jsonschema = importlib.import_module("jsonschema")  # late: it compiles grammars for two seconds

@@ -378,6 +378,7 @@ def test_the_command_does_what_a_server_does() -> None:
     assert not {"Session", "OpenDPNoise", "Snapshot", "exact_sum"} & set(vars(_sketches))
 
 
+@pytest.mark.slow
 def test_other_commands_do_not_wait_for_the_compiler() -> None:
     """Modules for sketches alone are imported when one is made or merged."""
     program = "import sys, bursar_server.admin.cli; sys.exit('numba' in sys.modules)"
