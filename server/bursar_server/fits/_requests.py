@@ -102,6 +102,7 @@ def columns_of(
         most: maximum number of columns.
     """
     known = {column.name: column for column in table.numeric}
+    # A nullable column is taken only by name: whoever names no columns should not lose rows to a gap unasked.
     names = list(columns) or [column.name for column in table.numeric if not column.nullable]
     if not 1 <= len(names) <= most:
         named = "" if columns else " that are never null; name those to use"

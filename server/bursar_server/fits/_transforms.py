@@ -105,6 +105,7 @@ def model_columns(
             continue
         try:
             log = Log1p(place, column.lower, column.upper)
+        # The column stays in the result, so that the faults of other fields are found in the same answer.
         except ValueError:
             text = (
                 f"log1p needs bounds of at least 0 that differ in their logarithms, and {column.name!r} has "

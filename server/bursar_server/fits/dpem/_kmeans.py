@@ -124,6 +124,7 @@ def run(settings: KMeansSettings, steps: tuple[Step, ...], session: Sums) -> tup
         d = len(settings.box)
         cells = splitting.whole_ball(d) if settings.start is None else _cells_of(settings.start)
         return _reported(settings, steps, releases, _settle(settings, lloyd, releases, cells, None))
+    # The plan ends at the root where noise would rule any further split: every cluster is then the one shrunk centre.
     if early[-1].phase is Phase.SPLIT and early[-1].moments is Moments.SPHERICAL:
         return _same(_shrunk_root(early[0], releases), settings.components), None
     pseudo = (_binned if early[0].phase is Phase.GRID else _split)(settings, early, releases)
@@ -274,6 +275,7 @@ def _settle(
         means = old + gain * (new - old)
         if settings.corrected and pseudo is not None:
             noise = (released.sum_std * np.array([c.radius for c in cells]) / np.array([s.count for s in seen])) ** 2
+            # Averaged is how far the rows' step lies from that of the pseudo-rows: it changes less than the centres do.
             weight = max(1.0 / (t + 1.0), _MEMORY)
             offset = (1.0 - weight) * offset + weight * (new - pseudo_rows.step(pseudo, old).centres)
             variance = (1.0 - weight) ** 2 * variance + weight**2 * noise

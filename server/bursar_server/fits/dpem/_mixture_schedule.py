@@ -69,6 +69,7 @@ def size_of(
     base = default_iterations(k, splitting=splitting)
     if not rows:
         return Size(k, k, iterations or base)
+    # A spend that is split over T steps makes the noise of each T ** power times as large.
     power = 1.0 if pure else 0.5
     relative = single.std / single.weights.c / rows
     covariance = _noise(single, d) / rows

@@ -240,6 +240,7 @@ def _check_choice(request: fit_pb2.FitDPEMRequest, d: int, moments: Moments, vio
         violations.append((field, "only a fit that starts by splitting chooses a number; say one in n_components"))
     if request.iterations == 1:
         violations.append(("iterations", "a choice of the number of components needs at least 2, got 1"))
+    # Tied components share one covariance, so that one more adds a count and a mean only.
     each = released_numbers(1, d, moments) if moments is not Moments.TIED else 1 + d
     room = (_MOST_COMPARED - (moments.size(d) if moments is Moments.TIED else 0)) // each
     if not most <= max(room, 1):

@@ -140,11 +140,13 @@ def _released(
         violations.append((field, "the earlier release has other transforms of its columns; ask for the same"))
         return None
     means = _into_frame(array_of(model.means), frame)
+    # The release may have other covariances than this fit: they are read in their own form and become this fit's.
     form = (
         Moments.SPHERICAL
         if model.mode == fit_pb2.MODE_KMEANS
         else Moments[fit_pb2.CovarianceType.Name(model.covariance_type)[16:]]
     )
+    # An earlier ball may be so much larger that its covariances overflow in this one: told below, not raised here.
     with np.errstate(over="ignore"):
         covariances = _full(array_of(model.covariances), k, len(frame.scale), form) / np.outer(frame.scale, frame.scale)
     if not (_is_near(means) and np.all(np.isfinite(covariances))):

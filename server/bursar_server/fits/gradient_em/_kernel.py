@@ -110,6 +110,7 @@ def _multiply(matrix, z, out):  # type: ignore[no-untyped-def]
         for r in range(SLICE):
             out[i, r] = 0.0
     for i in range(0, tiled, 4):
+        # Sums of four products from left to right, as the reference adds them: another order would round otherwise.
         a, b, c, e = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
         for j in range(0, tiled, 4):
             a0, a1, a2, a3 = a[j], a[j + 1], a[j + 2], a[j + 3]
@@ -319,6 +320,7 @@ def regression_sums(  # type: ignore[no-untyped-def]
     K, p = coefficients.shape
     centre, unit, half, nullable = frame
     whitener, shift, intercept = maps
+    # A subnormal number makes arithmetic many times slower for some rows: time would tell of them.
     coefficients, whitener, shift = _flushed(coefficients), _flushed(whitener), _flushed(shift)
     offset = 1 if intercept else 0
     transform, curve, count, weight = shape
@@ -375,6 +377,7 @@ def missing_sums(  # type: ignore[no-untyped-def]
     z, missing, valid = np.empty((d + 1, SLICE)), np.empty((d + 1, SLICE)), np.empty(SLICE)
     features, vectors, residuals = np.ones((p, SLICE)), np.empty((1, p, SLICE)), np.empty((1, SLICE))
     left, variance, t, longest = np.empty(SLICE), np.empty(SLICE), np.empty(SLICE), np.empty(SLICE)
+    # The largest |t^2 - clipped_square| for a t within the clip, at t = 0 or at its end.
     most = max(clipped_square, clip * clip - clipped_square)
     logs, gamma, signs = np.zeros((1, SLICE)), np.empty((1, SLICE)), np.empty(0)
     sums = np.zeros(out.shape[0])

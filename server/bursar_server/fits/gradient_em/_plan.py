@@ -174,6 +174,7 @@ def _settings(
     look = look_bounds(model.look, len(model.frame.centre))
     opened = request.model == fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE and request.WhichOneof("start") is None
     opening = opening_steps(model.blocks, model.q, amount, table) if opened else ()
+    # What the look, the counts by radius and the start leave over is for the steps.
     steps = amount.value * (1 - share - RADIUS_SHARE - (SHARE if opened else 0))
     return GradientSettings(
         model=model,
@@ -307,6 +308,7 @@ def _columns(
         text = f"no numeric column of dataset {table.name!r} has this name; it has {', '.join(known)}"
         violations.append(("target", text))
         return ()
+    # A regression that names no features takes every other column: gaps only where the model is made for them.
     if target and not names:
         names = [c.name for c in table.numeric if c.name != target and (not c.nullable or _may_miss(request, c))]
         if not 1 <= len(names) <= MAX_COLUMNS:
@@ -352,6 +354,7 @@ def _model(request: fit_pb2.FitGradientEMRequest, frame: GradientFrame, violatio
     if request.HasField("given"):
         shape = (blocks, len(frame.centre) - regression)
         given = _given(request.given, shape, intercept, violations)
+        # Squares of numbers far beyond the bounds would overflow in the kernel.
         _check_near(frame, *given, violations)
         if request.given.weights.values:
             weights = _weights(request.given.weights, k, blocks, violations)

@@ -57,6 +57,7 @@ def moment_sums(
     gamma = gamma[:K, :]
     if places[1].shape[0] > 0:
         y, squares = _mapped(xp, z, *(on(one) for one in places))
+    # Integers from here on, as in the compiled kernel: their sums are exact in whatever order a device adds.
     w = xp.trunc(y * (on(_NEARLY) / xp.maximum(xp.sqrt(squares), on(radii)[:, None]))[:, None, :])
     squares = xp.sum(w * w, axis=1)
     gamma = xp.where(squares <= UNIT * UNIT, gamma, 0.0)
@@ -75,6 +76,7 @@ def moment_sums(
             seconds = xp.sum(seconds, axis=0)[None, ...] if moments == MOMENTS_TIED else seconds
     found = [here(part) for part in (counts, sums, seconds)]
     if found[2].ndim == 3:
+        # A covariance is symmetric: its lower half is released, so that noise is paid for once.
         found[2] = found[2][:, *np.tril_indices(found[2].shape[1])]
     found.append(here(background))
     out += np.concatenate([part.ravel() for part in found]).astype(np.int64)

@@ -289,6 +289,7 @@ def _hard(squares, log_scale, valid, top, best, gamma):  # type: ignore[no-untyp
     for k in range(K):
         for r in range(n):
             score = log_scale[k] - 0.5 * squares[k, r]
+            # Selects instead of branches, so that time does not depend on which component wins; a NaN never does.
             better = score > top[r]
             best[r] = k if better else best[r]
             top[r] = score if better else top[r]
@@ -463,6 +464,7 @@ def _add_lines(z, scales, offsets, clip, moments, weights, feature, sums, firsts
     squares, radius, gamma = clip
     shares, roots, factor = feature[0], feature[1], feature[2]
     _shrink(squares, radius, factor)
+    # A second round changes nothing more: rows that failed have gamma 0 by then.
     refused = True
     while refused:
         _features(gamma, weights, shares, roots)

@@ -82,6 +82,7 @@ def sketch(
     EM steps but the first count a background if asked to: cells that are too wide would lose all their rows to it.
     If means are to be those of all rows (`whole`), the first release is more precise, because they are balanced by it.
     """
+    # A fixed origin has fixed weights; recentred steps have those that minimise the loss by noise.
     em = Sketch(Phase.EM, k, moments, em_weights(d, k, moments, pure=pure) if recentred else _FIXED_WEIGHTS)
     if not splitting:
         return (em, *(T - 1) * (replace(em, background=background),))
@@ -103,6 +104,7 @@ def sketch(
 
 
 def _splitting_steps(k: int, T: int) -> tuple[Sketch, ...]:
+    # The step for the spread of all rows pays where two steps are left for what it improves.
     spread = T >= 3 or (k == 1 and T == 2)
     levels = min(_levels(k), T - spread - 1) if k > 1 else 0
     if T == 1:

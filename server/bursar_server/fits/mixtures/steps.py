@@ -128,6 +128,7 @@ def traced(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> tupl
             mixture = em.merged(_as_mixture(state, settings), step.components, step.std / step.weights.a)
             state = _em_step(settings, step, mixture, session, trajectory)
         elif not isinstance(state, Mixture):  # cells come first, and a mixture never turns into cells again
+            # Cells are split into as many as the next step will count.
             after = steps[index + 1].components if index + 1 < len(steps) else settings.cells
             state = _cell_step(settings, step, state, after, session)
             if settings.whole and index == 0 and len(state) == 1:

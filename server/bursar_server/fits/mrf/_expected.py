@@ -104,6 +104,7 @@ def memory_of(settings: MRFSettings) -> int:
 def _of_tables(settings: MRFSettings, people: float) -> tuple[dict[str, float], dict[str, float]]:
     """Return the expected error of each table that is asked for, or may be chosen, by its columns, and its bound."""
     layout, pairs = settings.layout, settings.pairs
+    # Whichever released table contains a clique tells it too, summed over the columns that the clique has not got.
     tables = [(set(one.columns), one.statistic.size, _mean(one.std, one.noise)) for one in settings.measurements]
     tables += [
         (set(one.columns), one.counts.size, one.noise_std * mean_absolute(laplace=one.laplace))

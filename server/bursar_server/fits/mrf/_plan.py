@@ -227,6 +227,7 @@ def plan(request: fit_pb2.FitMRFRequest, table: PublicTable, released: Released)
     Raises InvalidFieldsError naming every field that is wrong.
     """
     violations: Violations = []
+    # Without a spend only earlier releases are used: that fit is free, reads no row and has no amount to check.
     paid = request.HasField("spend") or not request.reuse
     amount = amount_of(request.spend, violations) if paid else None
     _check_choices(request, violations)
@@ -388,6 +389,7 @@ def _new(request: fit_pb2.FitMRFRequest, payment: _Payment, asked: _Asked, due: 
             return _New(_new_chain(payment, asked), None)
         share = Fraction(request.held_out) if _is_testable(asked) else Fraction(0)
         held_out = _new_held_out(payment, asked, share) if share else None
+        # The test of the graph is paid for first; the graph itself gets what remains.
         payment = replace(payment, amount=replace(payment.amount, value=(1 - share) * payment.amount.value))
         if asked.kind == "tree":
             new = _new_tree(payment, asked, due, Fraction(request.tree.share) or DEFAULT_SHARE)
@@ -541,6 +543,7 @@ def _check_answer(settings: MRFSettings, violations: Violations) -> None:
     if settings.chain:
         cells = layout.sizes[0] * (layout.sizes[0] + 1)
     elif settings.pairs is not None:
+        # Which tables will be chosen is not known before the debit: the largest that may be have to fit.
         pairs = sorted(map(math.prod, map(layout.shape, choosable(settings))), reverse=True)
         cells = sum(pairs if settings.pairs.direct else pairs[: settings.pairs.selection.times]) + sum(layout.sizes)
     else:
@@ -572,6 +575,7 @@ def _releases(
         selection, pair = settings.pairs.selection, table_measurement(layout, (0, 1), settings.pairs.noise)
         times = selection.times
         choices, tables = [selection.event(layout, adjacency, cap)], [pair.event(adjacency, cap)]
+        # A tree is chosen as a whole before its tables are read; rounds choose and read by turns.
         events += choices * times + tables * times if settings.pairs.rounds is None else (choices + tables) * times
         largest = max(map(math.prod, map(layout.shape, choosable(settings))))
         one = "pair" if all(len(candidate) == 2 for candidate in choosable(settings)) else "set of columns"

@@ -86,12 +86,14 @@ def earlier_tables(
     for index, entry in enumerate(request.reuse):
         came: dict[tuple[int, tuple[str, ...]], ReleasedTable] = {}
         text = f"no field of yours of this dataset is stored under entry {entry}; see your list of releases"
+        # A free fit keeps no tables of its own: they are those of the entries that it was made from.
         for paid, model in _paid_by(entry, released):
             text = _misfit(model, kind, schema)
             if text:
                 break
             own = {(paid, tuple(m.columns)): m for m in model.tables if m.entry == paid and not m.held_out}
             cells += sum(math.prod(m.counts.shape) for key, m in own.items() if key not in tables and key not in came)
+            # Stopped here and not after the loop: decoding the rest of too many tables would take the server's memory.
             if not cells <= MOST_CELLS:
                 violations.append((f"reuse[{index}]", _TOO_MANY))
                 return Earlier(tuple(tables.values()), tuple(by_entry))
@@ -109,6 +111,7 @@ def check_use(earlier: Earlier, cliques: Sequence[Sequence[str]], violations: Vi
     wanted = [set(clique) for clique in cliques]
     for index, tables in enumerate(earlier.by_entry):
         scopes = [set(table.columns) for table in tables]
+        # An entry without tables was refused already, with its own reason.
         if scopes and not any(scope <= clique or clique <= scope for scope in scopes for clique in wanted):
             violations.append((f"reuse[{index}]", "none of its tables is of use for this graph; leave it out"))
 
@@ -134,6 +137,7 @@ def _misfit(model: fit_pb2.MRFModel, kind: Kind, schema: Mapping[str, BoundedCol
     if model.unit_weights != weights_of(kind.shares):
         name = fit_pb2.UnitWeights.Name(model.unit_weights)
         return f"its rows count as {name} says; ask for the same unit_weights, or leave the entry out"
+    # A chain's tables are sums over all its steps, and say nothing about two columns alone.
     chain = tuple(variable.name for variable in variables) if model.homogeneous_chain else None
     if chain != kind.chain:
         return "pooled tables are of use for a chain of the same columns only, and no others are; leave the entry out"

@@ -342,6 +342,7 @@ def _entry_variance(noise: FloatArray, d: int, moments: Moments, wanted: Moments
 def combine(settings: SplitSettings, moments: list[Moment], *, overlapping: bool = False) -> Estimate:
     """Return the mean of several releases by precision; where components overlap, later ones count for more."""
     order = np.arange(1.0, len(moments) + 1.0)[:, None] if overlapping else np.ones((len(moments), 1))
+    # What an early release saw elsewhere was another set of rows: a mean of the two would describe neither.
     agree = np.array([_agree(settings.d, m, moments[-1]) for m in moments])
     by_mean = _shares(order * agree / np.array([m.mean_variance for m in moments]))
     by_covariance = _shares(order * agree / np.array([m.covariance_variance for m in moments]))

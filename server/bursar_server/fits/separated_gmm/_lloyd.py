@@ -80,9 +80,11 @@ def spheres(rows, present, centre, scale, k, made, kept):  # type: ignore[no-unt
     label, square = np.empty(n, dtype=np.int64), np.empty(n)
     _positions(rows, present, centre, scale, z, valid)
     count = np.sum(valid)
+    # A fixed seed: a block's spheres depend on its own rows alone, and one row changes one block.
     state, best = np.full(1, 1, dtype=np.uint64), np.inf
     centres, sums, sizes = np.zeros((d, k)), np.zeros((d, k)), np.zeros(k)
     found = np.zeros((d, k))
+    # Always all starts and steps, also when nothing moves any more: time must not tell how hard the rows are.
     for _ in range(_STARTS):
         centres[:, 0] = z[:, _drawn(valid, state)]
         for c in range(1, k):

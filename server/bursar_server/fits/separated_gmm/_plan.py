@@ -147,6 +147,7 @@ def _check_numbers(request: fit_pb2.FitSeparatedGMMRequest, violations: Violatio
     if not (request.radius == 0 or request.sigma_min <= request.radius < LARGEST):
         expected = f"expected sigma_min, {request.sigma_min}, or more, or 0 for the whole of the bounds"
         violations.append(("radius", f"{expected}; got {request.radius}"))
+    # A little more than 1 / k, because an analyst's 0.333... times 3 is not 1.
     if not (request.min_weight == 0 or _LEAST_WEIGHT <= request.min_weight <= (1.0 + 1e-12) / max(k, 1)):
         expected = f"expected {_LEAST_WEIGHT:.2g} to 1 / n_components, {1 / max(k, 1):g}, or 0 for half of that"
         violations.append(("min_weight", f"{expected}; got {request.min_weight}"))

@@ -102,6 +102,7 @@ def outlook(snr: float | None, k: int, frequencies: Frequencies, *, per_row: int
     if k and m < LEAST_FREQUENCIES[frequencies.law] * k * d:
         text = f"{m} frequencies are too few for the {k * d} coordinates of {k} centres, which are often far off then"
         warnings.append(f"{text}; ask for {10 * k * d}")
+    # The number of rows is neither public nor declared: nothing that depends on it can be foretold.
     if snr is None:
         return Outlook({}, tuple(warnings))
     quality = snr * m / (max(k, 1) * d)

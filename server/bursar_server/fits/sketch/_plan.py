@@ -235,6 +235,7 @@ def _new(asked: fit_pb2.NewSketch, payment: _Payment, frame: SketchFrame, own: M
     d, table = len(own.columns), payment.table
     share = Fraction(asked.pilot.share) or DEFAULT_SHARE
     scale = asked.WhichOneof("scale") or "pilot"
+    # Only a pilot reads rows to find the scale; the others leave all of the spend to the sketch.
     main_payment = payment.of(1 - share) if scale == "pilot" else payment
     sigma = asked.sigma if scale == "sigma" else schema_sigma(k, d)
     counted = table.adjacency is Adjacency.ADD_REMOVE_ONE

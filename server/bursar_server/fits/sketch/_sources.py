@@ -89,6 +89,7 @@ def check_kinds(
             violations.append((f"{field}.columns", f"expected {', '.join(expected.columns)}, in this order"))
             continue
         for name in ("centre", "unit", "lower", "upper"):
+            # To the bit: in other units the sums are of other functions of the rows, and nothing would show it.
             if not np.array_equal(getattr(kind.frame, name), getattr(expected.frame, name)):
                 violations.append((f"{field}.{name}", "expected that of the other sketches, to the last bit"))
         if kind.transforms != expected.transforms:

@@ -69,6 +69,7 @@ def sketch_from(message: fit_pb2.Sketch, field: str, violations: Violations) -> 
         field: its name in the request.
         violations: list to which a fault is added for every wrong field.
     """
+    # The message comes from outside: what is built from it below may rely on numbers and shapes that are checked here.
     before = len(violations)
     d = len(message.columns)
     if not (1 <= d <= MAX_COLUMNS and len(set(message.columns)) == d):
