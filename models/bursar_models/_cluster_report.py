@@ -127,6 +127,7 @@ def report_intervals(
     """
     found: list[Interval] = []
     for j, (p, error) in enumerate(zip(*report_shares(report), strict=True)):
+        # Noise can put a share outside of 0 to 1, where the interval's scale, the log-odds, has no value.
         if 0 < p < 1:
             words = f"share of the rows nearest to centre {j}"
             found.append(share(f"weights_[{j}]", p, error / (p * (1 - p)), z, words))

@@ -302,6 +302,7 @@ def decode_kmeans(
     if richer is not fit:  # the best k centres of more than k groups need not be near any k of the groups
         density = _shaped(problem, richer.mixture, noise_std)
     rows = _rows(problem, _joined(density.mixture, cloud, belief), generator)
+    # The mixture of k groups is in doubt: several starts, each tried on few of the rows, the best finished on all.
     if richer is not fit or belief < BELIEVED:
         starts += [_kmeans_plus_plus(rows, k, generator) for _ in range(LLOYD_STARTS)]
         few = [lloyd(rows[::LLOYD_THINNING], start) for start in starts]

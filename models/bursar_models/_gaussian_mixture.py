@@ -329,6 +329,7 @@ class GaussianMixture(TableText, Estimator, Model):
             labels = np.append(labels, -1)
         counts = rng.multinomial(n, weights)
         factors = cholesky_factors(self.covariances_, self.covariance_type, *self.means_.shape)
+        # Rows are drawn in the model's space, where the public bounds have other ends if a column is transformed.
         edges = None if self.bounds_ is None else into_model(self.bounds_, self.transforms)
         box = edges if bounded else None
         parts = [

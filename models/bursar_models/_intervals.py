@@ -203,6 +203,7 @@ def covariance_intervals(
             label = f"covariances_{part}" if spherical else f"covariances_{part}.{name}"
             words = f"variance of {where}" if spherical else f"variance of {name!r} in {where}"
             yield positive(label, variances[j], relative, z, words), relative
+            # Columns before this one: every covariance once.
             for m, other in enumerate(names[:j] if covariance_type in ("full", "tied") else ()):
                 words = f"covariance of {other!r} and {name!r} in {where}"
                 row = plain(f"covariances_{part}.{other}.{name}", covariances[i, j, m], errors[i, j, m], z, words)

@@ -271,6 +271,7 @@ def _made(cls: Any, value: Any, path: str) -> Any:
             f"{path.rstrip('.')}: expected an object with the fields of {cls.__name__}, got {_told(value)}"
         )
     left, hints = dict(value), _hints(cls)
+    # The digest is no field of the class: it is compared below, with frequencies drawn anew from their seed.
     if cls is Frequencies:
         left.pop(_DIGEST, None)
     known = {field.name: field for field in fields(cls) if field.init}
@@ -302,6 +303,7 @@ def _read(hint: Any, value: Any, path: str) -> Any:
     """Return a value of the type `hint` from JSON values."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
+        # Fields of models are of one type or None, never of two types.
         kinds = [kind for kind in arguments if kind is not type(None)]
         return None if value is None else _read(kinds[0], value, path)
     if origin is np.ndarray:

@@ -139,6 +139,7 @@ class Sketch(Portable):
         bounds = np.stack([self.lower, self.upper])
         object.__setattr__(self, "transforms", checked_transforms(self.transforms, self.d, bounds))
         with np.errstate(over="ignore", invalid="ignore"):
+            # Bounds far from the centre overflow in the frame: the comparison is then False, and the fault is told.
             if not (np.abs(self._box()) <= _FARTHEST).all():
                 raise ValueError("unit: the bounds must be in [-1, 1] of the frame (x - centre) / unit, up to rounding")
         if self.signature not in SIGNATURES:

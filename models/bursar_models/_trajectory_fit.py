@@ -510,6 +510,7 @@ def trajectory_intervals(
     open_: list[str] = []
     variances = np.diagonal(fitted.covariances, axis1=1, axis2=2)
 
+    # What the sums leave open has no interval at all: a wide one would look like an answer.
     def add(interval: Interval, *, known: bool) -> None:
         if known:
             found.append(interval)

@@ -175,6 +175,7 @@ def _on_lines(
         values, vectors = np.linalg.eigh(moments[1] / np.outer(scale, scale))
         root = scale[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
         X = np.clip(moments[0] + rng.standard_normal((n, len(lower))) @ root.T, lower, upper)
+    # Another seed for the rest, so that targets do not depend on how many numbers the features took.
     lines, rng = X @ np.atleast_2d(model.coef_).T + np.atleast_1d(model.intercept_), public_generator(seed + 1)
     z = rng.choice(lines.shape[1], n, p=model.weights_ if isinstance(model, MixtureOfRegressions) else None)
     y = lines[np.arange(n), z] + np.atleast_1d(model.noise_std_)[z] * rng.standard_normal(n)

@@ -160,6 +160,7 @@ def _table_error(model: MarkovRandomField, rows: Mapping[str, FloatArray]) -> fl
     for names in dict.fromkeys(table.columns for table in model.tables_ if not table.pooled):
         if not set(names) <= states.keys():
             continue
+        # Pooled tables are sums over a chain's steps, and no table of the rows.
         probabilities = model.marginal(names)
         place = np.ravel_multi_index([states[name] for name in names], probabilities.shape)
         shares = np.bincount(place, minlength=probabilities.size) / len(place)

@@ -42,6 +42,7 @@ def candidate_marginals(
             for one in near[place].get(variable, ()):
                 if one not in found:
                     found[one] = sum_to(table, scope, one)
+        # In another part of the graph the variable is independent of the clique.
         for place in set(range(len(tree.cliques))) - reached:
             for one in near[place].get(variable, ()):
                 others = tuple(v for v in one if v != variable)

@@ -37,6 +37,7 @@ def canonical(graph: Graph, theta: Sequence[FloatArray]) -> tuple[list[FloatArra
         unchanged, and 0.
     """
     found = [np.array(table) for table in theta]
+    # Potentials of a wild noisy table may overflow when they are added: the model is then left as it was.
     with np.errstate(over="ignore", invalid="ignore"):
         for variables in _shared(graph):
             _divide(graph, found, variables)

@@ -341,6 +341,7 @@ def with_sums(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
     flat prior on counts of at least 0 is right for them and wrong for sums of many cells: see `estimate`.
     """
     joint = [table for table in tables if len(table.variables) > 1]
+    # A table of one variable that a larger one contains is not lost: its counts are part of the mean below.
     found = [table for table in tables if len(table.variables) > 1 or not _held(joint, table.variables[0])]
     for variable in sorted({variable for table in joint for variable in table.variables}):
         holders = [table for table in tables if variable in table.variables]
@@ -435,6 +436,7 @@ def _with_order(
     """
     found, alone = list(zip(tables, guesses, expected, strict=True)), dict(alone)
     for place, table in enumerate(tables):
+        # Single columns first: the tables of several are compared with what their columns alone would give.
         if len(table.variables) == 1 and _ordered_axes(table, ordered):
             (variable,) = table.variables
             flat = np.full(table.counts.shape, rows / table.counts.size)

@@ -146,6 +146,7 @@ class Evidence:
         low, high = np.zeros(shape), np.ones(shape)
         scope = tuple(range(len(columns)))
         alone = {place: self._alone(columns[place], z, sampling=sampling) for place in scope}
+        # Frechet: a cell is at most each margin, and at least their sum less one for each but the first.
         for size in range(1, len(columns)):
             for part in combinations(scope, size):
                 if self.observed(tuple(columns[place] for place in part)) is None:
@@ -230,6 +231,7 @@ class Evidence:
             return None
         alone = _alone(cells)
         kept = zip(observed, alone, strict=True)
+        # The columns' own noise moves every table of them, whether its dependence is right or not.
         noise = sum(one.mean * one.moved(part, self.rows) for one, part in kept if one) / (2 * self.rows)
         if self.unexplained is not None:
             return ROUNDS_WEIGHT * self.unexplained * column_spread(cells) + noise

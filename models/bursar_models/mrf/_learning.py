@@ -141,6 +141,7 @@ def used_tables(names: Sequence[str], graph: Graph, tables: Sequence[ReleasedTab
             continue
         held = [clique for clique in graph.cliques if set(clique) <= set(scope)]
         for clique in held:
+            # Only the largest: a clique within another would count the same noisy cells twice.
             if not any(set(clique) < set(other) for other in held):
                 summed = math.sqrt(table.counts.size / graph.cells(clique))
                 found.append(NoisyTable(clique, sum_to(table.counts, scope, clique), table.noise_std * summed))

@@ -524,6 +524,7 @@ def _restricted(
     for clique, table in zip(graph.cliques, theta, strict=True):
         part = table[tuple(known.get(variable, slice(None)) for variable in clique)]
         rest = tuple(left.index(variable) for variable in clique if variable not in known)
+        # A clique of known variables only is a constant, which conditioning cancels.
         if rest:
             potentials[rest] = potentials[rest] + part if rest in potentials else part
     restricted = Graph(tuple(graph.sizes[variable] for variable in left), tuple(potentials))

@@ -105,9 +105,11 @@ class Problem:
         self.multiples = self._repeated(multiples)
         counts = np.concatenate([table.counts.ravel() for table in tables])
         guesses = [np.concatenate([part.ravel() for part in start]) for start in starts]
+        # The uniform model has a finite objective whatever the tables say, so that descent always has a start.
         self.neutral, self.starts = guesses[0], [np.zeros(len(counts)), *guesses]
         near = np.concatenate([_prior_means(*pair) for pair in zip(tables, expected, strict=True)])
         self.posterior = Posterior(
+            # No true count lies so far out: what noise put there would only make the arithmetic overflow.
             counts=np.clip(counts, -FARTHEST * self.stds, rows + FARTHEST * self.stds),
             stds=self.stds,
             laplace=self._repeated([float(table.laplace) for table in tables]) > 0,
@@ -148,6 +150,7 @@ class Problem:
         def solve(vector: FloatArray) -> FloatArray:
             pieces = self.split(vector)
             steps = [np.full(piece.shape, piece.sum() / total) for piece, total in zip(pieces, totals, strict=True)]
+            # Moves between tables leave their sum as it is, hence the mean of all moves is taken off.
             for part, numbers in self._shared.items():
                 sums = [sum_to(pieces[number], self._scopes[number], part) for number in numbers]
                 moves = [

@@ -46,6 +46,7 @@ class Variable:
             raise ValueError(f"states: {self.name!r} must have at least one state, and each once")
         if not self.edges:
             return
+        # The state of nulls has no edges: it comes last, after the bins.
         bins = len(self.states) - (self.nullable and self.states[-1] == NULL)
         if not bins == self.bins >= 1 or not all(map(math.isfinite, self.edges)):
             text = f"{len(self.states) + 1} finite edges, or one fewer if the last state is {NULL!r}, or none"

@@ -58,6 +58,7 @@ def read(field: str, value: Any) -> Any:
     body = {name: one for name, one in value.items() if name != "kind"}
     try:
         if kind == _PAIRS:
+            # JSON has text keys only: a mapping by columns was written as pairs.
             return {tuple(key) if isinstance(key, list) else key: read(field, one) for key, one in body[_PAIRS]}
         if kind == "Receipt":
             return receipt_from(body)

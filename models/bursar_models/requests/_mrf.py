@@ -78,6 +78,7 @@ def _graph(name: str, value: object) -> object:
         clique = different_names(f"{name}[{number}]", columns)
         if not clique:
             raise InvalidRequestError.of(f"{name}[{number}]", "must be at least one column")
+        # Listed twice it would be paid for twice.
         if frozenset(clique) in found:
             text = f"{', '.join(clique)} is listed twice; the order does not matter"
             raise InvalidRequestError.of(f"{name}[{number}]", text)

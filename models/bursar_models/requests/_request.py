@@ -137,6 +137,7 @@ class Request:
         if found is None or not issubclass(found, cls):
             allowed = [name for name, one in Request._kinds.items() if issubclass(one, cls)]
             raise InvalidRequestError.of("kind", f"must be one of {', '.join(sorted(allowed))}, got {told(kind)}")
+        # Not isinstance: True is an int in Python, and no version.
         if type(version) is not int or version != VERSION:
             advice = "; a newer bursar wrote it: upgrade" if isinstance(version, int) and version > VERSION else ""
             raise InvalidRequestError.of("version", f"must be {VERSION}, got {told(version)}{advice}")
