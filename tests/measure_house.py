@@ -39,6 +39,10 @@ _RIDDLES = frozenset(
 )
 """First words of docstrings that leave out the noun or the verb (Contributing, "Style")."""
 
+_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.With, ast.Try, ast.ExceptHandler, ast.BoolOp, ast.comprehension)
+_MANY = 8
+"""Branches of a function in which a reader may stumble: one function in eighteen has as many."""
+
 
 def tracked(*folders: str, suffix: str = ".py") -> list[Path]:
     """Files of the repository in these folders."""
@@ -72,13 +76,20 @@ def arrows() -> int:
     return len({(a, b) for a, b in found if a != b and b in rooms()})
 
 
-def comments() -> float:
-    """Comments for each hundred lines of the product."""
-    count = 0
+def comments() -> tuple[float, float]:
+    """Comments for each hundred lines of the product, and of its functions with many branches, docstrings left out."""
+    everywhere, length, within = 0, 0, 0
     for path in tracked(*PRODUCT):
-        tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
-        count += sum(one.type == tokenize.COMMENT and "type: ignore" not in one.string for one in tokens)
-    return 100 * count / lines(tracked(*PRODUCT))
+        text = path.read_text(encoding="utf-8")
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        found = [one.start[0] for one in tokens if one.type == tokenize.COMMENT and "type: ignore" not in one.string]
+        everywhere += len(found)
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and sum(isinstance(one, _BRANCHES) for one in ast.walk(node)) >= _MANY:
+                first, last = node.body[ast.get_docstring(node) is not None].lineno, node.end_lineno or 0
+                length += last - first + 1
+                within += sum(first - 2 <= line <= last for line in found)
+    return 100 * everywhere / lines(tracked(*PRODUCT)), 100 * within / length
 
 
 def reasons() -> float:
@@ -139,6 +150,7 @@ def words(generated: bool) -> int:
 def main() -> None:
     """Print every number."""
     product, tests, bench = (tracked(*one) for one in (PRODUCT, ("tests",), ("bench",)))
+    everywhere, within = comments()
     numbers = {
         "rooms on the server's top floor": len(rooms()),
         "arrows between them": arrows(),
@@ -147,7 +159,8 @@ def main() -> None:
         "lines of the tests": lines(tests),
         "lines of the benchmarks": lines(bench),
         "lines of committed JSON": lines(tracked("bench", "tests", suffix=".json")),
-        "comments for each hundred lines": round(comments(), 1),
+        "comments for each hundred lines": round(everywhere, 1),
+        f"comments for each hundred lines of functions with {_MANY} branches and more": round(within, 1),
         "constants with a reason below them for each hundred lines": round(reasons(), 1),
         "docstrings that begin with a preposition or a question word": riddles(),
         "lines of the README": lines([ROOT / "README.md"]),
