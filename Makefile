@@ -40,9 +40,9 @@ coverage: kernels ## run the tests as `make test` does, and print their branch c
 	$(BIN)/python -Im pytest -m 'not slow' -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	@printf 'Branch coverage: %s %%\n' "$$($(BIN)/python -m coverage report --format=total --precision=1)"
 
-# Tests of one group share what takes long to make, in one process.
+# Tests of one group share what takes long to make, in one process. Four, because most of them wait for other processes.
 slow: kernels ## run the long tests
-	$(BIN)/python -Im pytest -m slow -n 3 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -Im pytest -m slow -n 4 --dist loadgroup --no-loadscope-reorder
 
 TIMES ?= 10
 properties: kernels ## draw other examples for the tests of properties, which `make test` runs on the same ones; TIMES=10

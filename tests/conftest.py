@@ -36,12 +36,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests that fork first, then those of pages and commands.
+    """Put tests that fork first, then those of pages and commands, and groups that one process runs in a row.
 
-    A server forks before it has threads; other tests leave threads of many libraries. Files of pages take longest, and
-    what is long and comes last is waited for by one process alone.
+    A server forks before it has threads; other tests leave threads of many libraries. Files of pages and groups take
+    longest, and what is long and comes last is waited for by one process alone.
     """
-    items.sort(key=lambda item: (item.get_closest_marker("forks") is None, item.path.parent != HERE))
+
+    def later(item: pytest.Item) -> tuple[bool, bool]:
+        long = item.path.parent == HERE or item.get_closest_marker("xdist_group") is not None
+        return item.get_closest_marker("forks") is None, not long
+
+    items.sort(key=later)
 
 
 @pytest.fixture(scope="session", autouse=True)
