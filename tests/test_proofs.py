@@ -36,7 +36,7 @@ MUST_BE_PROVEN = [
         )
     ),
     *sorted(SERVER.glob("fits/*/*statistics.py")),
-    AMOUNTS / "_conversion.py",
+    AMOUNTS / "_amounts.py",
     LEDGER / "_pricing.py",
     CLIENT / "local.py",
 ]

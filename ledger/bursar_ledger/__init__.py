@@ -2,8 +2,8 @@
 
 from bursar_amounts import COST_UNIT, DELTA_UNIT
 
-from ._budget import Budget, Remainder
-from ._canonical import Entry
+from ._backup import adopt_copy
+from ._entries import REQUESTS, Entry, EntryKind, by_kind
 from ._events import (
     Adjacency,
     ApproximateEvent,
@@ -15,11 +15,10 @@ from ._events import (
     PureEvent,
     SelectionEvent,
 )
-from ._kinds import REQUESTS, EntryKind, by_kind
 from ._ledger import Ledger
 from ._mark import mark_of, move_ledger
-from ._opening import adopt_copy, check_mark
-from ._pricing import Cost, cost_units, laplace_rdp, price, pure_rdp, rdp, selection_rdp
+from ._opening import check_mark
+from ._pricing import Budget, Cost, Remainder, cost_units, laplace_rdp, price, pure_rdp, rdp, selection_rdp
 from ._replay import AccountTotals
 from ._types import (
     EVERYONE,

@@ -1,20 +1,24 @@
-"""Accounts: the budget of one group of people, shared by every dataset of their rows, and the limits inside it.
+"""Accounts: the budget of one group of people, shared by every dataset of their rows; its limits and names.
 
 Every entry that carries caps (registration, new total, debit) carries the account's whole state, so the newest one
-answers for all of them and admission takes the same time in a long ledger as in a short one.
+answers for all of them and admission takes the same time in a long ledger as in a short one. Names that differ in case
+only would be taken for one by auditors, so the second one is refused.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 
-from ._budget import Remainder
-from ._codec import decode_fraction
+from ._events import decode_fraction
+from ._pricing import Remainder
 from ._store import Store
 from ._types import EVERYONE, SpendingLimits, remaining
+from .errors import NameConflictError
 
 Amount = tuple[int, int]
 """(cost units, delta units)."""
@@ -133,3 +137,49 @@ def limits(account: Account, inside: Bounds) -> SpendingLimits:
         allowance=None if inside.allowance is None else remaining(inside.allowance, inside.spent, account.order),
         call=None if inside.call is None else remaining(inside.call, NOTHING, account.order),
     )
+
+
+# One look-up in an index for each name, however many entries there are.
+_CREDENTIALS = "SELECT credential FROM entries WHERE credential > ? ORDER BY credential LIMIT 1"
+_DEBITED = "SELECT actor FROM entries WHERE kind = 'debit' AND account = ? AND actor > ? ORDER BY actor LIMIT 1"
+_ALLOWED = (
+    "SELECT analyst FROM entries WHERE kind = 'allowance' AND account = ? AND analyst > ? ORDER BY analyst LIMIT 1"
+)
+_HAS_DEBITED = "SELECT 1 FROM entries WHERE kind = 'debit' AND account = ? AND actor = ? LIMIT 1"
+
+
+def check_credential_name(store: Store, name: str) -> None:
+    """Check a name that is to hold a credential. Raises NameConflictError."""
+    _check_name(name, _distinct(store, _CREDENTIALS))
+
+
+def check_allowance_name(store: Store, account: str, analyst: str) -> None:
+    """Check a name that is to have an allowance of an account. Raises NameConflictError."""
+    _check_name(analyst, chain(_distinct(store, _CREDENTIALS), _names_on(store, account)))
+
+
+def check_debit_name(store: Store, account: str, principal: str) -> None:
+    """Check the principal of a first debit of an account: an identity provider may spell one name in several ways.
+
+    Raises NameConflictError if there are debits or an allowance in another spelling.
+    """
+    if store.one(_HAS_DEBITED, account, principal) is None:
+        _check_name(principal, _names_on(store, account))
+
+
+def _names_on(store: Store, account: str) -> Iterator[str]:
+    return chain(_distinct(store, _DEBITED, account), _distinct(store, _ALLOWED, account))
+
+
+def _distinct(store: Store, sql: str, *given: str) -> Iterator[str]:
+    name = ""
+    while (row := store.one(sql, *given, name)) is not None:
+        (name,) = row
+        yield name
+
+
+def _check_name(name: str, known: Iterable[str]) -> None:
+    folded = name.casefold()
+    for other in known:
+        if other not in (name, EVERYONE) and other.casefold() == folded:
+            raise NameConflictError(f"{name!r} differs from {other!r} in case only; use one spelling for both")

@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from . import _names
-from ._budget import Budget
-from ._canonical import Entry
-from ._codec import decode_event, encode_fraction
+from ._accounts import check_allowance_name
 from ._datasets import budget_details, budget_in_force, read_facts
-from ._kinds import EntryKind
-from ._pricing import cost_units
+from ._entries import Entry, EntryKind
+from ._events import decode_event, encode_fraction
+from ._pricing import Budget, cost_units
 from ._store import Store
 from ._types import EVERYONE, check_name
 from .errors import AccountConflictError
@@ -136,7 +134,7 @@ def _set_share(
     def work() -> Entry:
         account = read_facts(store, dataset).account
         if isinstance(analyst := whose.get("analyst"), str) and analyst != EVERYONE:
-            _names.check_allowance(store, account, analyst)
+            check_allowance_name(store, account, analyst)
         details = {
             "account": account,
             **whose,

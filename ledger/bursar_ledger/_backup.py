@@ -1,4 +1,4 @@
-"""Consistent copies of an open ledger."""
+"""Copies of a ledger: a consistent one of an open file, and the mark that lets a copy be opened."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import sqlite3
 from pathlib import Path
 
-from ._mark import flush_path
-from ._opening import connect, translated
-from ._store import Store
+from ._mark import Mark, create_mark, flush_path
+from ._opening import at_rest, connect, newest_of
+from ._store import Store, translated
 from .errors import LedgerError, LedgerExistsError, LedgerUnavailableError
 
 
@@ -50,3 +50,15 @@ def _failure(path: Path, new: Path, error: OSError) -> LedgerError:
     if isinstance(error, FileExistsError):
         return LedgerExistsError(f"there is a file at {path} or {new} already; a backup overwrites nothing")
     return LedgerUnavailableError(f"the backup at {path} cannot be written: {error.strerror}")
+
+
+def adopt_copy(path: Path) -> None:
+    """Give a copy of a ledger the mark that it needs to be opened. Only for a restoration that closes its accounts.
+
+    Raises:
+        LedgerExistsError: it has a mark.
+        LedgerUnavailableError: it cannot be read, or the mark cannot be written.
+    """
+    with translated(), at_rest(path) as db:
+        newest = newest_of(db)
+    create_mark(path, Mark(*newest))

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 
-from ._codec import GaussianNumbers
 from ._events import (
     ApproximateEvent,
     ConcentratedEvent,
     Event,
     GaussianEvent,
+    GaussianNumbers,
     LaplaceEvent,
     PureEvent,
     SelectionEvent,
@@ -35,7 +35,7 @@ _COST_UNIT = 1 << 40
 _DELTA_UNIT = 1 << 60
 _LONG = 1 << 4096
 """Denominators above this are reduced. A gcd for each event would take longer than the long products do."""
-# Room for the server's own margins of 1e-40 an operation (`_rounding.py`), far below a unit of cost.
+# Room for the server's own margins of 1e-40 an operation (`bursar_amounts`), far below a unit of cost.
 _RELATIVE = Fraction(1, 10**30)
 _ABSOLUTE = Fraction(1, 10**35)
 

@@ -7,9 +7,8 @@ import sys
 from typing import Any, NamedTuple
 
 from ._bounds_check import failure_units, price_range
-from ._canonical import body_hash, encoded
-from ._codec import decode_events, decode_fraction
-from ._kinds import EntryKind
+from ._entries import EntryKind, body_hash, encoded
+from ._events import decode_events, decode_fraction
 
 Fields = dict[str, Any]
 

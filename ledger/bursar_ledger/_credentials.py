@@ -6,9 +6,8 @@ import dataclasses
 import hmac
 from typing import Any
 
-from . import _names
-from ._canonical import Entry
-from ._kinds import EntryKind
+from ._accounts import check_credential_name
+from ._entries import Entry, EntryKind
 from ._store import Store
 from ._types import Credential, Role, check_expiry, check_name
 from .errors import CredentialExistsError, LastAdministratorError, UnknownCredentialError
@@ -53,7 +52,7 @@ def issue(
         limits["datasets"] = list(datasets)
 
     def work() -> Entry:
-        _names.check_credential(store, name)
+        check_credential_name(store, name)
         if _in_force(store, name):
             raise CredentialExistsError(f"{name!r} has a credential in force; revoke it first")
         if _issued(store, token_hash):

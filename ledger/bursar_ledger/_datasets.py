@@ -10,11 +10,9 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from ._accounts import read_account
-from ._budget import Budget
-from ._canonical import Entry
-from ._codec import decode_fraction, encode_fraction
-from ._events import Adjacency
-from ._kinds import EntryKind
+from ._entries import Entry, EntryKind
+from ._events import Adjacency, decode_fraction, encode_fraction
+from ._pricing import Budget
 from ._store import Store
 from ._types import DatasetState, Registration, check_json, check_tag
 from .errors import (

@@ -9,14 +9,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from . import _names
-from ._accounts import Account, Bounds, bounds, limits, read_account
-from ._budget import Remainder
-from ._canonical import Entry
-from ._codec import decode_event, decode_fraction, encode_event, encode_fraction
+from ._accounts import Account, Bounds, bounds, check_debit_name, limits, read_account
 from ._datasets import budget_in_force, live_account, read_facts
-from ._kinds import EntryKind
-from ._pricing import Cost, price
+from ._entries import Entry, EntryKind
+from ._events import decode_event, decode_fraction, encode_event, encode_fraction
+from ._pricing import Cost, Remainder, price
 from ._store import Store
 from ._types import (
     LEDGER_KEY,
@@ -80,7 +77,7 @@ def _decided(store: Store, request: DebitRequest | RestRequest, bill: _Bill | No
     if earlier is not None:
         return _again(store, earlier, request.request_hash)
     account = read_account(store, live_account(store, request.dataset))
-    _names.check_debit(store, account.name, request.principal)
+    check_debit_name(store, account.name, request.principal)
     inside = bounds(store, account, request.principal)
     left = limits(account, inside)
     if isinstance(request, RestRequest):

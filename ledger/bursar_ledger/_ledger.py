@@ -18,11 +18,10 @@ from bursar_amounts import COST_UNIT, DELTA_UNIT
 
 from . import _accounts, _administration, _credentials, _datasets, _debits
 from ._backup import copy_to
-from ._canonical import Entry
-from ._kinds import EntryKind
-from ._opening import BUSY_SECONDS, translated
+from ._entries import Entry, EntryKind
+from ._opening import BUSY_SECONDS
 from ._schema import applied, apply, check_version, known
-from ._store import Store
+from ._store import Store, translated
 from ._verify import check
 from ._witnessed import Witness, check_witnessed
 from .errors import LedgerCorruptError

@@ -8,11 +8,10 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from sqlite3 import Connection
-from types import TracebackType
 
-from ._canonical import NO_ENTRY
-from ._mark import ADVICE, Identity, Mark, OpenMark, create_mark, identities
-from .errors import LedgerCorruptError, LedgerError, LedgerLostError, LedgerUnavailableError
+from ._entries import NO_ENTRY
+from ._mark import ADVICE, Identity, Mark, OpenMark, identities
+from .errors import LedgerCorruptError, LedgerLostError, LedgerUnavailableError
 
 BUSY_SECONDS = 30.0
 """Maximum time that a decision waits for another process that writes."""
@@ -157,18 +156,6 @@ def joined(path: Path, seconds: float) -> tuple[OpenMark, bool, Mark]:
     return mark, alone, known
 
 
-def adopt_copy(path: Path) -> None:
-    """Give a copy of a ledger the mark that it needs to be opened. Only for a restoration that closes its accounts.
-
-    Raises:
-        LedgerExistsError: it has a mark.
-        LedgerUnavailableError: it cannot be read, or the mark cannot be written.
-    """
-    with translated(), at_rest(path) as db:
-        newest = newest_of(db)
-    create_mark(path, Mark(*newest))
-
-
 def _check_shared(path: Path, mark: Mark) -> None:
     """Check that the folder has the files that other processes have open: else this one would begin another history."""
     found: tuple[Identity, ...] = ()
@@ -202,18 +189,3 @@ OTHER_FILES = (
     "another process has {path} open, and its files are no longer those of the folder: one of them was removed or "
     "replaced. Nothing was changed. Stop that process with SIGTERM, and start it again before anything else"
 )
-
-
-class translated:  # noqa: N801  used like a function; a class, because it stands around every single query
-    """Context in which SQLite's exceptions become exceptions of the ledger."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, sqlite3.IntegrityError):
-            raise LedgerError(f"the ledger's own rules refused the entry: {error}. Nothing was changed") from error
-        if isinstance(error, sqlite3.Error):
-            raise LedgerUnavailableError(f"the ledger file cannot be used now: {error}; try again") from error

@@ -12,11 +12,9 @@ from fractions import Fraction
 from typing import Any
 
 from ._bounds_check import cap_problems
-from ._canonical import NO_ENTRY
 from ._check_entry import UNREADABLE, Examined, Fields, unreadable
-from ._codec import decode_fraction, encode_fraction
-from ._events import Adjacency
-from ._kinds import ACCOUNT_STATES, EntryKind, by_kind
+from ._entries import ACCOUNT_STATES, NO_ENTRY, EntryKind, by_kind
+from ._events import Adjacency, decode_fraction, encode_fraction
 from ._types import EVERYONE
 
 

@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from ._canonical import NO_ENTRY, Entry, chain, read_entry
-from ._kinds import EntryKind
+from ._entries import NO_ENTRY, Entry, EntryKind, chain, read_entry
 from ._mark import Mark, OpenFiles, create_mark, mark_of
-from ._opening import BUSY_SECONDS, OTHER_FILES, connect, joined, newest_of, reaches, translated
+from ._opening import BUSY_SECONDS, OTHER_FILES, connect, joined, newest_of, reaches
 from ._schema import apply
 from ._types import check_name
 from .errors import (
@@ -40,6 +40,21 @@ _LARGEST_BATCH = 64
 """Decisions that share a transaction. One that cannot be committed refuses all of them, so it stays small."""
 
 _T = TypeVar("_T")
+
+
+class translated:  # noqa: N801  used like a function; a class, because it stands around every single query
+    """Context in which SQLite's exceptions become exceptions of the ledger."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, sqlite3.IntegrityError):
+            raise LedgerError(f"the ledger's own rules refused the entry: {error}. Nothing was changed") from error
+        if isinstance(error, sqlite3.Error):
+            raise LedgerUnavailableError(f"the ledger file cannot be used now: {error}; try again") from error
 
 
 class _Decision(Generic[_T]):

@@ -12,19 +12,9 @@ from typing import NoReturn
 
 from bursar_amounts import Part
 
-from ._budget import Budget, Remainder
-from ._canonical import canonical
-from ._events import (
-    Adjacency,
-    ApproximateEvent,
-    ConcentratedEvent,
-    Event,
-    GaussianEvent,
-    LaplaceEvent,
-    PureEvent,
-    SelectionEvent,
-)
-from ._pricing import Cost
+from ._entries import canonical
+from ._events import Adjacency, Event
+from ._pricing import Budget, Cost, Remainder
 
 EVERYONE = "*"
 """Analyst of an allowance that holds for every analyst without one of their own."""
@@ -181,7 +171,7 @@ class DebitRequest:
         for name in ("dataset", "principal", "method"):
             check_name(name, getattr(self, name))
         _check_request(self.request_id, self.request_hash)
-        if not self.events or not all(isinstance(event, _EVENTS) for event in self.events):
+        if not self.events or not all(isinstance(event, Event) for event in self.events):
             raise ValueError("events must hold at least one event, and events only")
         check_json("parameters", self.parameters)
 
@@ -326,9 +316,6 @@ class Credential:
     revoked: bool
     expires: str | None = None
     datasets: tuple[str, ...] | None = None
-
-
-_EVENTS = (GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent, ConcentratedEvent, ApproximateEvent)
 
 
 def check_name(name: str, value: object) -> None:

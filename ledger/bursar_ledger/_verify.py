@@ -19,9 +19,9 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from ._bounds_check import price_range
-from ._canonical import NO_ENTRY
 from ._check_entry import UNREADABLE, Examined, examine
-from ._codec import decode_events
+from ._entries import NO_ENTRY
+from ._events import decode_events
 from ._mark import read_mark
 from ._opening import connect, missing
 from ._replay import AccountTotals, Replay, Restatement

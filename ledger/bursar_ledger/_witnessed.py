@@ -20,9 +20,8 @@ from multiprocessing import get_context
 from sqlite3 import Connection
 from typing import Any
 
-from ._canonical import NO_ENTRY
 from ._check_entry import UNREADABLE, Examined, examine, unreadable
-from ._kinds import REQUESTS, EntryKind
+from ._entries import NO_ENTRY, REQUESTS, EntryKind
 from ._replay import AccountTotals, Replay, promised, share_of
 from ._schema import applied, known, schema_problems
 from ._types import EVERYONE

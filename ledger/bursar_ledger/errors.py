@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._budget import Budget, Remainder
-    from ._pricing import Cost
+    from ._pricing import Budget, Cost, Remainder
 
 
 _NOTHING = 10**6

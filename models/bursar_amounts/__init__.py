@@ -3,10 +3,25 @@
 Everything here rounds in a stated direction: an epsilon is never too small, and its text by less than 1e-9 of it.
 """
 
-from ._conversion import best_order, divergence_cap, epsilon_of, rho_of
-from ._parts import Part, amount_text, epsilon_text, left_share, percent_text
-from ._rounding import float_down, float_up, lower, precise, to_decimal, upper
-from ._units import COST_UNIT, DELTA_UNIT
+from ._amounts import (
+    COST_UNIT,
+    DELTA_UNIT,
+    Part,
+    amount_text,
+    best_order,
+    divergence_cap,
+    epsilon_of,
+    epsilon_text,
+    float_down,
+    float_up,
+    left_share,
+    lower,
+    percent_text,
+    precise,
+    rho_of,
+    to_decimal,
+    upper,
+)
 
 __all__ = [
     "COST_UNIT",

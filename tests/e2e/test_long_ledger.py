@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from bursar_ledger import Ledger, Role, adopt_copy, mark_of
-from bursar_ledger._canonical import chain
+from bursar_ledger._entries import chain
 from bursar_ledger._verify import SHORT
 from bursar_proto.v1 import fit_pb2_grpc, types_pb2
 from bursar_server.config import Config

@@ -45,7 +45,7 @@ from bursar_ledger import (
     SelectionEvent,
     price,
 )
-from bursar_ledger._codec import decode_event, encode_event
+from bursar_ledger._events import decode_event, encode_event
 from bursar_proto.v1 import dummy_pb2, fit_pb2
 from bursar_server import log
 from bursar_server.access.auth import Principal, set_caller

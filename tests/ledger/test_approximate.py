@@ -34,9 +34,9 @@ from bursar_ledger import (
     verify,
 )
 from bursar_ledger._bounds_check import failure_units, price_range
-from bursar_ledger._canonical import canonical
-from bursar_ledger._codec import decode_event, decode_events, encode_event
 from bursar_ledger._debits import _fits
+from bursar_ledger._entries import canonical
+from bursar_ledger._events import decode_event, decode_events, encode_event
 
 Ask = Callable[..., DebitRequest]
 COUNTS = st.integers(1, 50)

@@ -31,7 +31,7 @@ from bursar_ledger import (
     verify,
 )
 from bursar_ledger._bounds_check import price_range
-from bursar_ledger._codec import decode_event, decode_events, encode_event
+from bursar_ledger._events import decode_event, decode_events, encode_event
 from bursar_ledger.audit._entry_text import event_in_words
 from bursar_ledger.audit._history import Losses
 from bursar_ledger.audit._oracle import _convex, bounds, tighter_epsilon

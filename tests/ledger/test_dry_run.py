@@ -27,7 +27,7 @@ from bursar_ledger import (
     UnknownDatasetError,
     verify,
 )
-from bursar_ledger._canonical import Entry
+from bursar_ledger._entries import Entry
 
 Ask = Callable[..., DebitRequest]
 Act = Callable[..., Entry]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bursar_ledger import ConcentratedEvent, Event, GaussianEvent, LaplaceEvent, PureEvent, SelectionEvent
-from bursar_ledger._canonical import canonical
-from bursar_ledger._codec import (
+from bursar_ledger._entries import canonical
+from bursar_ledger._events import (
     GaussianNumbers,
     decode_event,
     decode_fraction,

@@ -27,7 +27,7 @@ from bursar_ledger import (
     cost_units,
     verify,
 )
-from bursar_ledger._canonical import Entry
+from bursar_ledger._entries import Entry
 from bursar_ledger._store import Store
 
 Ask = Callable[..., DebitRequest]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bursar_ledger import EntryKind
-from bursar_ledger._kinds import by_kind
+from bursar_ledger._entries import by_kind
 from tests.ledger.history import KINDS
 
 HALF, OTHER = list(EntryKind)[::2], list(EntryKind)[1::2]

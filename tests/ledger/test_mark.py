@@ -31,7 +31,7 @@ from bursar_ledger import (
     verify,
 )
 from bursar_ledger import _mark as marks
-from bursar_ledger._canonical import NO_ENTRY
+from bursar_ledger._entries import NO_ENTRY
 from bursar_ledger._mark import Mark, OpenFiles, OpenMark
 from bursar_ledger._store import Store
 

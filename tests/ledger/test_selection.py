@@ -26,7 +26,7 @@ from bursar_ledger import (
     selection_rdp,
 )
 from bursar_ledger._bounds_check import price_range
-from bursar_ledger._codec import decode_event, decode_events, encode_event
+from bursar_ledger._events import decode_event, decode_events, encode_event
 from tests.each import each
 
 FloatArray = NDArray[np.float64]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bursar_ledger import Adjacency, Budget, DebitRequest, Ledger, Registration, Role
-from bursar_ledger._canonical import chain
+from bursar_ledger._entries import chain
 
 Insert = Callable[..., None]
 

@@ -36,9 +36,9 @@ from bursar_ledger import (
     verify,
 )
 from bursar_ledger._bounds_check import price_range
-from bursar_ledger._canonical import NO_ENTRY
 from bursar_ledger._check_entry import examine
-from bursar_ledger._codec import decode_events, encode_event
+from bursar_ledger._entries import NO_ENTRY
+from bursar_ledger._events import decode_events, encode_event
 from bursar_ledger._mark import Mark, create_mark
 
 Edit = Callable[[dict[str, Any]], None]

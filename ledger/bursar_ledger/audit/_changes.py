@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from .._kinds import REQUESTS, EntryKind
+from .._entries import REQUESTS, EntryKind
 from ..refusals import Refusal
 from ._columns import lines, read_time
 from ._language import say, say_count, say_percent

@@ -16,8 +16,8 @@ from typing import Any
 
 from bursar_amounts import COST_UNIT, Part, float_down
 
-from .._codec import decode_fraction
-from .._kinds import REQUESTS, EntryKind, by_kind
+from .._entries import REQUESTS, EntryKind, by_kind
+from .._events import decode_fraction
 from ._language import say_amount, say_part, say_percent
 from ._open import BUDGETS, Fields, Row
 

@@ -10,10 +10,17 @@ from typing import Any
 
 from bursar_amounts import DELTA_UNIT
 
-from .._canonical import body_hash
-from .._codec import decode_event, decode_fraction
-from .._events import ApproximateEvent, ConcentratedEvent, Event, GaussianEvent, LaplaceEvent, SelectionEvent
-from .._kinds import EntryKind
+from .._entries import EntryKind, body_hash
+from .._events import (
+    ApproximateEvent,
+    ConcentratedEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    SelectionEvent,
+    decode_event,
+    decode_fraction,
+)
 from .._pricing import price
 from ._columns import Line, amount, rho
 from ._formats import json_text

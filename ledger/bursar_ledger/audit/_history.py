@@ -18,9 +18,8 @@ from typing import Any
 
 from bursar_amounts import COST_UNIT, Part
 
-from .._codec import decode_event, decode_fraction
-from .._events import ApproximateEvent, GaussianEvent
-from .._kinds import REQUESTS, EntryKind, by_kind
+from .._entries import REQUESTS, EntryKind, by_kind
+from .._events import ApproximateEvent, GaussianEvent, decode_event, decode_fraction
 from ..refusals import Refusal
 from ._columns import Line, lines, read_time, summary
 from ._open import Row

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from .._kinds import EntryKind
+from .._entries import EntryKind
 from .._opening import connect
 from .._schema import check_version
 from ..errors import LedgerVersionError

@@ -19,7 +19,7 @@ from typing import Any
 
 from bursar_amounts import COST_UNIT
 
-from .._codec import decode_event, decode_fraction
+from .._entries import EntryKind
 from .._events import (
     ApproximateEvent,
     ConcentratedEvent,
@@ -29,8 +29,9 @@ from .._events import (
     LaplaceEvent,
     PureEvent,
     SelectionEvent,
+    decode_event,
+    decode_fraction,
 )
-from .._kinds import EntryKind
 from ._history import Losses
 from ._open import Row
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._codec import decode_event, decode_fraction
+from .._entries import EntryKind, by_kind
 from .._events import (
     ApproximateEvent,
     ConcentratedEvent,
@@ -22,8 +22,9 @@ from .._events import (
     GaussianEvent,
     LaplaceEvent,
     SelectionEvent,
+    decode_event,
+    decode_fraction,
 )
-from .._kinds import EntryKind, by_kind
 from .._types import EVERYONE
 from ._columns import Line, cost_text, read_time
 from ._language import language, say, say_day, say_number, say_percent, say_word

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from .._kinds import EntryKind
+from .._entries import EntryKind
 from ..refusals import Refusal
 from ._checks import Findings
 from ._columns import COLUMNS, Line, lines, summary

@@ -19,8 +19,9 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Protocol
 
-from .._canonical import read_entry
-from .._opening import connect, translated
+from .._entries import read_entry
+from .._opening import connect
+from .._store import translated
 from ..errors import LedgerUnavailableError
 from .signed_notes import Checkpoint, Note, NoteError, SigningKey, VerifierKey, open_note, sign
 from .stores import FilePlace, GitPlace, Place, PlaceError, StdoutPlace, parse_place

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 import bursar_ledger.audit
 from bursar_ledger import Ledger
-from bursar_ledger._kinds import EntryKind
+from bursar_ledger._entries import EntryKind
 from bursar_ledger.audit._columns import lines
 from bursar_ledger.audit._entry_text import entry_in_words
 from bursar_ledger.audit._findings import say_finding

@@ -25,7 +25,7 @@ from bursar_ledger import (
     SelectionEvent,
     cost_units,
 )
-from bursar_ledger._codec import encode_event, encode_fraction
+from bursar_ledger._events import encode_event, encode_fraction
 from bursar_ledger.audit._history import Losses, history
 from bursar_ledger.audit._open import Row
 from bursar_ledger.audit._oracle import bounds, second_opinion, tighter_epsilon

@@ -16,8 +16,8 @@ from bursar_ledger import (
     PureEvent,
     SelectionEvent,
 )
-from bursar_ledger._codec import encode_event
-from bursar_ledger._kinds import EntryKind
+from bursar_ledger._entries import EntryKind
+from bursar_ledger._events import encode_event
 from bursar_ledger.audit._columns import lines
 from bursar_ledger.audit._open import Row, opened, rows
 from bursar_ledger.audit._sentences import (
