@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
-from bursar_ledger.checkpoints import parse_place
+from bursar_ledger.checkpoints.stores import parse_place
 
 PREFIX = "BURSAR_SERVER_"
 """Prefix of environment variables, such as BURSAR_SERVER_FIT_WORKERS or, for a table, BURSAR_SERVER_LIMITS__COLUMNS."""

@@ -18,10 +18,10 @@ import pytest
 from bursar_ledger import DatasetState, Debit, Ledger, verify
 from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.ops.doctor import check
-from bursar_server.tables import Identity, Keyring, KeysError, Snapshot, SnapshotError, StoredRows, _stored, rows_tag
+from bursar_server.tables import Identity, Keyring, KeysError, Snapshot, SnapshotError, rows_tag
 from bursar_server.tables import catalogue as datasets_module
 from bursar_server.tables._snapshot import identity_of
-from bursar_server.tables.catalogue import Datasets, Registered, SnapshotSource
+from bursar_server.tables.catalogue import Datasets, Registered, SnapshotSource, StoredRows
 from bursar_server.vault import PaidBudget, RowSource
 from tests.server.serving.conftest import Harness, Refusal, refusal_of, request, serve, state, template
 
@@ -184,7 +184,9 @@ def test_planted_bugs_are_noticed(serve: Serve, monkeypatch: pytest.MonkeyPatch,
             rows_of(served).read_bytes()[:256],
             Registered.of(served.ledger.dataset("people").manifest).rows_tag,
         )
-        monkeypatch.setattr(_stored, "rows_tag", lambda *_: tag if rows_of(served).read_bytes()[:256] == begin else "")
+        monkeypatch.setattr(
+            datasets_module, "rows_tag", lambda *_: tag if rows_of(served).read_bytes()[:256] == begin else ""
+        )
     elif bug == "after the debit":
         compare = Datasets.compare
         monkeypatch.setattr(Datasets, "compare", _not_before_the_debit)
@@ -202,7 +204,7 @@ def test_planted_bugs_are_noticed(serve: Serve, monkeypatch: pytest.MonkeyPatch,
             lambda self, folder, _, tag: is_same(self, folder, Snapshot.open(folder).manifest, tag),
         )
     else:
-        monkeypatch.setattr(_stored, "identity_of", lambda folder: ((0,) * 5,) * 2)
+        monkeypatch.setattr(datasets_module, "identity_of", lambda folder: ((0,) * 5,) * 2)
         monkeypatch.setattr(datasets_module, "_as_compared", lambda folder, _: Snapshot.open(folder))
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         assert attack(served, HARMS[name], known=known)[2] == "ROWS_UNAVAILABLE"
@@ -267,7 +269,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(snapshot.directory.name)
         return rows_tag(keys, snapshot)
 
-    monkeypatch.setattr(_stored, "rows_tag", noting)
+    monkeypatch.setattr(datasets_module, "rows_tag", noting)
     return found
 
 
@@ -334,7 +336,9 @@ def test_the_time_of_a_reading_is_a_multiple_of_the_quantum(
     for took in (0.01, 0.24, 0.26, 7.1):
         clock = iter((100.0, 100.0 + took))
         # In the place of the module's own clock: threads of the server look at theirs meanwhile.
-        monkeypatch.setattr(_stored, "time", SimpleNamespace(monotonic=partial(next, clock), sleep=slept.append))
+        monkeypatch.setattr(
+            datasets_module, "time", SimpleNamespace(monotonic=partial(next, clock), sleep=slept.append)
+        )
         stored = StoredRows(served.state.datasets, Keyring(served.state.keys), quantum=0.25)
         for _ in range(2):
             stored.compare(registered.snapshot, registered.manifest, registered.rows_tag)

@@ -17,9 +17,9 @@ import bursar.testing
 import bursar_ledger
 import bursar_proto
 import bursar_server.jobs.job
+import bursar_server.jobs.limits
 import bursar_server.jobs.order
 import bursar_server.jobs.paid
-import bursar_server.jobs.request
 import bursar_server.jobs.trial
 import bursar_server.wire.trial_service
 from bursar_proto.v1 import (
@@ -343,7 +343,7 @@ def test_practice_shares_no_code_with_the_ledger() -> None:
         bursar_server.jobs.trial,
         bursar_server.wire.trial_service,
         bursar_server.jobs.job,
-        bursar_server.jobs.request,
+        bursar_server.jobs.limits,
     ):
         assert names_from(module, "bursar_ledger") <= {"Adjacency", "Cost", "price"}
         known = {

@@ -10,8 +10,8 @@ import pytest
 from bursar_ledger import Budget, Cost, GaussianEvent, Remainder, SpendingLimits
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import InvalidFieldsError, Plan, sketch
+from bursar_server.jobs.limits import check_real
 from bursar_server.jobs.order import Orders, Quote, _request_hash
-from bursar_server.jobs.request import check_real
 
 if TYPE_CHECKING:
     from bursar_server.tables.catalogue import Datasets

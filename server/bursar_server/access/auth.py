@@ -1,4 +1,4 @@
-"""Authentication by bearer tokens, and the roles that may call each method; unlisted methods are refused.
+"""Authentication by bearer tokens, over a cache of the ledger, and the roles that may call each method.
 
 Must not import jobs, ops, wire or process.
 """
@@ -10,20 +10,22 @@ import datetime
 import hashlib
 import re
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import Message
 
 from bursar_ledger import Ledger, Role, UnknownDatasetError
 from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, dummy_pb2, fit_pb2
-from bursar_server.access.ledger_cache import Current
 
 SERVER = "bursar-server"
 """Name under which the server itself acts in the ledger; no token has it."""
+
+_T = TypeVar("_T")
 
 _TOKEN = re.compile(r"bursar_(admin|analyst|auditor)_[A-Za-z0-9_-]{43}")
 
@@ -91,6 +93,49 @@ def new_token(role: Role) -> str:
 def hash_token(token: str) -> bytes:
     """Return the SHA-256 of a token, which the ledger stores. 256 random bits need no salt and no stretching."""
     return hashlib.sha256(token.encode()).digest()
+
+
+_MOST_CACHED = 4096
+"""Maximum number of cached answers. Chosen, not tuned: some MB, and more than a server has live tokens."""
+
+
+class Current:
+    """Answers of a ledger, each valid until the next entry.
+
+    Every answer is a function of the ledger's entries, and the hash of the newest one identifies them all. So an answer
+    is returned only while the file has the hash with which it was cached. Any new entry, of this process or of an
+    administrator's, invalidates the cache. There is no expiry by time.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._lock = threading.Lock()
+        self._newest: tuple[int, bytes] | None = None
+        self._kept: dict[Hashable, Any] = {}
+
+    def get(self, key: Hashable, ask: Callable[[], _T]) -> _T:
+        """Return the ledger's answer to a question as of now.
+
+        Args:
+            key: unique name of the question.
+            ask: function that asks the ledger. The answer must be a function of the ledger's entries alone, and callers
+                must not change it.
+        """
+        newest = self._ledger.newest()
+        with self._lock:
+            if newest != self._newest:
+                self._newest, self._kept = newest, {}
+            elif key in self._kept:
+                found: _T = self._kept[key]
+                return found
+        answer = ask()
+        # An entry may have been written while the answer was read: then it is not cached.
+        if self._ledger.newest() == newest:
+            with self._lock:
+                # None is not cached: strangers invent tokens, which must not displace known ones.
+                if answer is not None and self._newest == newest and len(self._kept) < _MOST_CACHED:
+                    self._kept[key] = answer
+        return answer
 
 
 class LedgerTokens:

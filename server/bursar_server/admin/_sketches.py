@@ -24,10 +24,9 @@ from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.admin._acting import FILE, PATH, Act, act, explained
 from bursar_server.jobs.engine import engine_of, storage_of
 from bursar_server.jobs.errors import ReleaseLostError
-from bursar_server.jobs.job import Outcome
+from bursar_server.jobs.job import Outcome, WorkerPool
 from bursar_server.jobs.order import Orders, Quote
 from bursar_server.jobs.paid import Ask, PaidRun, RequestKey, Reserve, Runs
-from bursar_server.jobs.pool import WorkerPool
 from bursar_server.log import Events
 from bursar_server.ops.checkpoints import check_checkpoints
 from bursar_server.tables.catalogue import Datasets

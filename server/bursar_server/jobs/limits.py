@@ -1,15 +1,21 @@
-"""Owner's limits on one request: functions of request, public table and plan. Reads no row and no debit."""
+"""Checks of a request before its debit: it is known in full, real, and within the owner's limits.
+
+The limits are functions of request, public table and plan. Nothing here reads a row or a debit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
+from bursar_proto.v1 import fit_pb2
 from bursar_server.config import RequestLimits
 from bursar_server.fits import InvalidFieldsError, Plan
-from bursar_server.fits.contract import METHODS
+from bursar_server.fits.contract import BY_FIELD, METHODS, FitRequest, Method
 
 _LIMITS: Mapping[str, str] = {
     "n_components": "components",
@@ -134,3 +140,41 @@ def _numbers(message: Any, path: Sequence[str]) -> Iterator[int]:
         yield from _numbers(value, path[1:])
     else:
         yield value if isinstance(value, int) else len(value)
+
+
+def previewed(request: fit_pb2.PreviewRequest) -> tuple[Method, FitRequest]:
+    """Return the method and the request of a preview. Raises InvalidFieldsError if there is none."""
+    field = request.WhichOneof("fit")
+    if field is None:
+        raise InvalidFieldsError(("fit", "is missing; expected the request of a fit that is to be previewed"))
+    found: FitRequest = getattr(request, field)
+    return BY_FIELD[field], found
+
+
+def check_known(request: Message | FitRequest) -> None:
+    """Check that a request has no unknown fields, as a newer client may send; their meaning is not guessed.
+
+    Raises:
+        InvalidFieldsError: there are unknown fields; names their numbers.
+    """
+    if unknown := _unknown_fields(cast(Message, request)):
+        raise InvalidFieldsError(("request", f"has fields that this version does not know: {', '.join(unknown)}"))
+
+
+def check_real(request: FitRequest) -> None:
+    """Check that no synthetic result enters a charged or stored request. Raises InvalidFieldsError."""
+    if isinstance(request, fit_pb2.FitSketchKMeansRequest):
+        text = "is of made-up rows, by a dummy run; expected a sketch that was released"
+        wrong = [(f"foreign[{place}]", text) for place, sketch in enumerate(request.foreign) if sketch.dummy]
+        if wrong:
+            raise InvalidFieldsError(*wrong)
+
+
+def _unknown_fields(message: Message, path: str = "") -> list[str]:
+    unknown = UnknownFieldSet(message)
+    found = [f"{path}{unknown[i].field_number}" for i in range(len(unknown))]
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in [value] if isinstance(value, Message) else value:
+                found += _unknown_fields(part, f"{path}{field.name}.")
+    return found

@@ -44,9 +44,11 @@ from bursar_server.jobs.job import (
     NotBegunError,
     NothingReadError,
     Outcome,
+    Place,
+    QueueFullError,
     Run,
+    WorkerPool,
 )
-from bursar_server.jobs.pool import Place, QueueFullError, WorkerPool
 
 
 @dataclass(kw_only=True)

@@ -12,8 +12,7 @@ import numpy as np
 
 from bursar_ledger import Adjacency
 from bursar_server.fits import AnyFit, Plan
-from bursar_server.jobs.job import NotBegunError, NothingReadError, Run
-from bursar_server.jobs.pool import NoRoomError
+from bursar_server.jobs.job import NoRoomError, NotBegunError, NothingReadError, Run
 from bursar_server.vault import (
     ArrayRows,
     EngineSettings,

@@ -40,8 +40,7 @@ from typing import NoReturn, Self
 
 from bursar_server import log
 from bursar_server.jobs import hardening
-from bursar_server.jobs.job import CutOffError, NotBegunError, NothingReadError
-from bursar_server.jobs.pool import NoRoomError
+from bursar_server.jobs.job import CutOffError, NoRoomError, NotBegunError, NothingReadError
 from bursar_server.jobs.runner import Fits, Job, Progress, model_of, open_session
 
 _HEAD = struct.Struct("!cQ")

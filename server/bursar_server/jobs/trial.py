@@ -22,7 +22,7 @@ from bursar_server.fits import UNIT_ROWS, AnyFit, BoundedColumn, InvalidFieldsEr
 from bursar_server.fits.contract import FitRequest, Method
 from bursar_server.jobs.errors import NotAvailableError
 from bursar_server.jobs.job import Run
-from bursar_server.jobs.request import check_known, previewed
+from bursar_server.jobs.limits import check_known, previewed
 from bursar_server.jobs.runner import InProcess, Job, Runner, run_for_free
 from bursar_server.vault import ArrayRows, LocalEngine, Rows, SyntheticBudget
 

@@ -19,8 +19,8 @@ from bursar_server.jobs.hardening import memory_of_machine, swap_in_use
 from bursar_server.jobs.job import FREE_WORKERS
 from bursar_server.ops.checkpoints import explained_loss, key_file, load_key, places_of
 from bursar_server.state import State, StateError
-from bursar_server.tables import Keyring, Partitions, Snapshot, StoredRows, TableError
-from bursar_server.tables.catalogue import Registered
+from bursar_server.tables import Keyring, Partitions, Snapshot, TableError
+from bursar_server.tables.catalogue import Registered, StoredRows
 from bursar_server.tables.registration import snapshots_of
 from bursar_server.vault import EngineError
 

@@ -243,8 +243,3 @@ class Tracing:
 def _need_tracing() -> None:
     if TracerProvider is None:
         raise ObservingError("tracing needs OpenTelemetry; install it with: pip install './bursar[server,tracing]'")
-
-
-def no_span(_: str) -> contextlib.AbstractContextManager[None]:
-    """Return an empty span, for a server without tracing."""
-    return contextlib.nullcontext()

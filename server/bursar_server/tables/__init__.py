@@ -14,7 +14,7 @@ from bursar_server.tables._errors import (
     TableImportError,
 )
 from bursar_server.tables._importing import DATASETS, store_table
-from bursar_server.tables._keys import CapKeys, Keyring, Keys
+from bursar_server.tables._keys import CapKeys, Fingerprint, Keyring, Keys, content_tag, rows_tag
 from bursar_server.tables._manifest import Categorical, Column, Csv, Dates, Manifest, Numeric, Unit
 from bursar_server.tables._partitions import PartitionedRows, Partitions, remove_partitions, remove_snapshot
 from bursar_server.tables._report import ACCEPTED, ColumnReport, ImportReport
@@ -29,8 +29,6 @@ from bursar_server.tables._sources import (
     Source,
     SqlSource,
 )
-from bursar_server.tables._stored import StoredRows
-from bursar_server.tables._tag import Fingerprint, content_tag, rows_tag
 from bursar_server.tables.registration import import_table
 
 __all__ = [
@@ -71,7 +69,6 @@ __all__ = [
     "SqlSource",
     "SqliteSource",
     "Stored",
-    "StoredRows",
     "TableError",
     "TableImportError",
     "Template",

@@ -16,7 +16,7 @@ from bursar_ledger import Adjacency
 from bursar_server.tables._cap import UnitCap
 from bursar_server.tables._cells import Block, Raw, clean, is_readable, parse, without_views
 from bursar_server.tables._errors import TableImportError
-from bursar_server.tables._keys import CapKeys
+from bursar_server.tables._keys import CapKeys, Fingerprint
 from bursar_server.tables._manifest import Manifest, Numeric
 from bursar_server.tables._report import ColumnReport, ImportReport
 from bursar_server.tables._snapshot import (
@@ -29,7 +29,6 @@ from bursar_server.tables._snapshot import (
     sync,
 )
 from bursar_server.tables._sources import Source
-from bursar_server.tables._tag import Fingerprint
 from bursar_server.vault import MAX_ROWS
 
 DATASETS = "datasets"

@@ -43,7 +43,6 @@ from bursar_server.tables import (
     Partitions,
     Snapshot,
     Source,
-    StoredRows,
     TableError,
     content_tag,
     remove_snapshot,
@@ -51,7 +50,7 @@ from bursar_server.tables import (
     store_table,
     sync,
 )
-from bursar_server.tables.catalogue import Registered
+from bursar_server.tables.catalogue import Registered, StoredRows
 
 _OURS = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.partial")
 """Names that an import makes: snapshots and unfinished ones. Other files in the folder are never touched."""

@@ -12,8 +12,7 @@ import grpc
 
 from bursar_ledger import DatasetState, DebitRecord, Ledger, ReleaseRecord, SpendingLimits, UnknownEntryError
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, types_pb2
-from bursar_server.access.auth import caller
-from bursar_server.access.ledger_cache import Current
+from bursar_server.access.auth import Current, caller
 from bursar_server.config import RequestLimits
 from bursar_server.fits.contract import METHODS
 from bursar_server.jobs.errors import (

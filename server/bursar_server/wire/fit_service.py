@@ -1,29 +1,32 @@
-"""FitService: plan, debit, receipt, run, release. The only way from rows to the wire."""
+"""FitService: plan, debit, receipt, run, release, or a refusal that is counted. The only way from rows to the wire."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sqlite3
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import grpc
 
-from bursar_ledger import DebitRequest, Ledger, RestRequest, price
+from bursar_ledger import BudgetExhaustedError, DatasetRetiredError, DebitRequest, Ledger, RestRequest, price
+from bursar_ledger.refusals import FILE, Refusals
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server import log
 from bursar_server.access.auth import caller
 from bursar_server.config import RequestLimits
 from bursar_server.fits import AnyFit, Plan
 from bursar_server.fits.contract import METHODS, PREVIEW, SERVICE, FitRequest, Method
-from bursar_server.jobs.job import Run
+from bursar_server.jobs.job import Follower, Run, Step, leave_with
+from bursar_server.jobs.limits import previewed
 from bursar_server.jobs.order import Order, Orders
 from bursar_server.jobs.paid import Runs
-from bursar_server.jobs.request import previewed
 from bursar_server.jobs.runner import Runner
-from bursar_server.jobs.stream import Follower, Step, leave_with
 from bursar_server.tables.catalogue import Datasets
 from bursar_server.vault import EngineSettings
-from bursar_server.wire import messages, refusals
+from bursar_server.wire import messages
 
 _MOST_FITS_LEFT = 2**32 - 1
 """Largest number of the field `fits_left`, a uint32."""
@@ -124,7 +127,7 @@ class FitService:
             return asked
 
         try:
-            with refusals.told(self._events, dataset=order.state.name, principal=order.principal, method=order.method):
+            with refusals_told(self._events, dataset=order.state.name, principal=order.principal, method=order.method):
                 admission = self._runs.admit(order.key, ask, lambda: self._orders.reserve(order))
         except _CallerLeftError:
             return None, None
@@ -151,3 +154,53 @@ class FitService:
             warnings=plan.warnings,
         )
         return receipt, self._runs.compute(order.principal, lambda run: self._orders.computed(order, plan, run))
+
+
+_NAMES = {"dataset": "total", "allowance": "allowance", "call": "maximum per call"}
+"""Limits by the ledger's names -> auditors' names."""
+
+
+@contextlib.contextmanager
+def refusals_told(events: log.Events, *, dataset: str, principal: str, method: str) -> Iterator[None]:
+    """Report a refused debit of the block. The exception propagates."""
+    try:
+        yield
+    except BudgetExhaustedError as error:
+        asked, left = error.requested.rho, error.remaining.rho
+        events.tell(log.Refused(dataset, principal, method, _NAMES[error.limit], asked, left))
+        raise
+    except DatasetRetiredError:
+        events.tell(log.Refused(dataset, principal, method, "retired"))
+        raise
+
+
+@contextlib.contextmanager
+def refusals_counted(ledger: Path, events: log.Events) -> Iterator[None]:
+    """Count refusals in a file beside the ledger until the block ends, for auditors; without such a file count nothing.
+
+    The counts depend on request and ledger, and on no row: a refusal comes before a debit, and rows are read after it.
+    """
+    try:
+        refusals = Refusals(ledger.with_name(FILE))
+    except (sqlite3.Error, OSError) as error:
+        log.failure(error)
+        yield
+        return
+
+    def hear(event: log.Event) -> None:
+        if not isinstance(event, log.Refused):
+            return
+        try:
+            refusals.note(
+                analyst=event.principal,
+                dataset=event.dataset,
+                method=event.method,
+                refused_by=event.by,
+                rho_asked=event.rho_asked,
+                rho_left=event.rho_left,
+            )
+        except sqlite3.Error as error:
+            log.failure(error)  # the refusal itself is reported; only the count is wrong
+
+    with contextlib.closing(refusals), events.heard_by(hear):
+        yield

@@ -18,8 +18,8 @@ from bursar_server import log
 from bursar_server.access import auth
 from bursar_server.access.throttle import Throttle, address_of
 from bursar_server.fits import InvalidFieldsError
-from bursar_server.jobs.pool import QueueFullError, StoppingError
-from bursar_server.ops.telemetry import Span, no_span
+from bursar_server.jobs.job import QueueFullError, StoppingError
+from bursar_server.ops.telemetry import Span
 from bursar_server.wire.statuses import Status, rpc_status, status_of
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -95,6 +95,11 @@ class Turnstile:
 
 Admit = Callable[[grpc.ServicerContext], contextlib.AbstractContextManager[None]]
 """Function that admits a call or raises; the call lasts as long as the block."""
+
+
+def no_span(_: str) -> contextlib.AbstractContextManager[None]:
+    """Return an empty span, for a server without tracing."""
+    return contextlib.nullcontext()
 
 
 class Gate(grpc.ServerInterceptor):

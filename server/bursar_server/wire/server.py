@@ -37,23 +37,20 @@ from bursar_server.config import Config
 from bursar_server.fits import AnyFit
 from bursar_server.jobs import hardening
 from bursar_server.jobs.engine import engine_of
-from bursar_server.jobs.job import FREE_WORKERS, FreeRuns
+from bursar_server.jobs.job import FREE_WORKERS, Follower, FreeRuns, WorkerPool
 from bursar_server.jobs.limits import check_fit
 from bursar_server.jobs.paid import Runs
-from bursar_server.jobs.pool import WorkerPool
 from bursar_server.jobs.runner import Runner
-from bursar_server.jobs.stream import Follower
 from bursar_server.jobs.trial import Dummies
 from bursar_server.ops import telemetry
 from bursar_server.ops.health import Check, Condition, Watch
 from bursar_server.state import State
 from bursar_server.tables.catalogue import Datasets
-from bursar_server.wire import refusals
 from bursar_server.wire.admin_service import AdminService
 from bursar_server.wire.audit_service import AuditService
 from bursar_server.wire.catalog_service import CatalogService
-from bursar_server.wire.fit_service import FitService
-from bursar_server.wire.gate import Gate, Turnstile
+from bursar_server.wire.fit_service import FitService, refusals_counted
+from bursar_server.wire.gate import Gate, Turnstile, no_span
 from bursar_server.wire.trial_service import DummyService
 
 _SERVICES = tuple(
@@ -169,7 +166,7 @@ class BursarServer:
             provider=OidcTokens(config.oidc, events=events) if config.oidc.issuer else None,
             throttle=Throttle(config.rates.calls_per_minute, config.rates.failures, config.rates.lockout_seconds),
             turnstile=self._turnstile,
-            span=telemetry.no_span if tracing is None else tracing.span,
+            span=no_span if tracing is None else tracing.span,
             events=events,
         )
         self._server = _grpc_server(config, gate)
@@ -214,7 +211,7 @@ class BursarServer:
 
     def start(self) -> None:
         """Serve, and report health."""
-        self._observed.enter_context(refusals.counted(self._ledger_file, self._events))
+        self._observed.enter_context(refusals_counted(self._ledger_file, self._events))
         self._server.start()
         if self._endpoint is not None:
             self._observed.enter_context(self._endpoint)

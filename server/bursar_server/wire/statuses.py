@@ -38,7 +38,7 @@ from bursar_server.jobs.errors import (
     RowsUnavailableError,
     UnknownReleaseError,
 )
-from bursar_server.jobs.pool import NoRoomError, QueueFullError, StoppingError
+from bursar_server.jobs.job import NoRoomError, QueueFullError, StoppingError
 from bursar_server.vault import EngineError
 
 DOMAIN = "bursar"

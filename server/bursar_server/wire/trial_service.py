@@ -9,8 +9,7 @@ import grpc
 
 from bursar_proto.v1 import dummy_pb2, dummy_pb2_grpc, types_pb2
 from bursar_server.access.auth import caller
-from bursar_server.jobs.job import FreeRuns
-from bursar_server.jobs.stream import Follower, Step, leave_with
+from bursar_server.jobs.job import Follower, FreeRuns, Step, leave_with
 from bursar_server.jobs.trial import Dummies
 from bursar_server.wire import messages
 

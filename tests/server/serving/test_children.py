@@ -27,8 +27,7 @@ from bursar_server import log
 from bursar_server.access.tls import Certificates
 from bursar_server.config import Config, ConfigError
 from bursar_server.jobs import hardening
-from bursar_server.jobs.job import NO_RESULT, CutOffError, NothingReadError
-from bursar_server.jobs.pool import NoRoomError
+from bursar_server.jobs.job import NO_RESULT, CutOffError, NoRoomError, NothingReadError
 from bursar_server.jobs.runner import Fits, InProcess, NoRows
 from bursar_server.jobs.sandbox import Children, ChildrenError, FitLimits
 from bursar_server.tables.catalogue import Datasets

@@ -13,8 +13,8 @@ import pytest
 
 from bursar_ledger import Adjacency, Budget, Ledger, Registration, Role
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc
-from bursar_server.access import ledger_cache
-from bursar_server.access.ledger_cache import Current
+from bursar_server.access import auth
+from bursar_server.access.auth import Current
 
 if TYPE_CHECKING:
     from tests.server.serving.conftest import Harness
@@ -49,7 +49,7 @@ def test_an_answer_is_kept_until_the_next_entry(ledger: Ledger) -> None:
 
 def test_names_that_there_are_not_take_no_place(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Strangers' made-up tokens crowd nothing out."""
-    monkeypatch.setattr(ledger_cache, "_MOST", 3)
+    monkeypatch.setattr(auth, "_MOST_CACHED", 3)
     now, asked = Current(ledger), []
     for name in range(10):
         assert now.get(name, lambda: None) is None
@@ -89,7 +89,7 @@ def test_an_error_is_not_kept(ledger: Ledger) -> None:
 
 def test_made_up_questions_do_not_fill_the_memory(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more is kept than there is room for; everything is answered."""
-    monkeypatch.setattr(ledger_cache, "_MOST", 5)
+    monkeypatch.setattr(auth, "_MOST_CACHED", 5)
     now = Current(ledger)
     assert [now.get(i, lambda i=i: i) for i in range(100)] == list(range(100))  # type: ignore[misc]
     assert len(now._kept) == 5

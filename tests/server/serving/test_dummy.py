@@ -25,7 +25,7 @@ from bursar_server.fits import (
 from bursar_server.fits.registry import FITS
 from bursar_server.jobs import runner
 from bursar_server.jobs.job import Run
-from bursar_server.jobs.request import check_real
+from bursar_server.jobs.limits import check_real
 from bursar_server.jobs.runner import InProcess
 from bursar_server.jobs.trial import DEFAULT_ROWS, MAX_ROWS, made_up_rows
 from bursar_server.tables import Snapshot

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bursar_server.jobs import job, stream
-from bursar_server.jobs.job import Run
-from bursar_server.jobs.stream import Follower, Step
+from bursar_server.jobs import job
+from bursar_server.jobs.job import Follower, Run, Step
 
 QUANTUM = 0.25
 """Seconds; a power of two, so that the times of the test are exact."""
@@ -51,7 +50,6 @@ def followed(
     """Follow a run that was debited at 0, makes steps and settles; return what is told when, until `left`."""
     clock = Clock(now=begun)
     monkeypatch.setattr(job, "time", clock)
-    monkeypatch.setattr(stream, "time", clock)
     run = Run(incident="test", settled=clock, started=0.0, release=b"released")
     clock.plan = [(at, lambda step=step: run.advance(step, 4)) for at, step in steps.items()]  # type: ignore[misc]
     clock.plan.append((settled, None))

@@ -19,7 +19,7 @@ from bursar_server.access.auth import KeysUnavailableError, Principal
 from bursar_server.access.throttle import AddressLockedOutError, TooOftenError
 from bursar_server.fits import InvalidFieldsError
 from bursar_server.jobs import errors
-from bursar_server.jobs.pool import NoRoomError, QueueFullError, StoppingError
+from bursar_server.jobs.job import NoRoomError, QueueFullError, StoppingError
 from bursar_server.vault import EngineError
 from bursar_server.wire import statuses
 from bursar_server.wire.gate import Turnstile

@@ -26,7 +26,7 @@ from bursar_server.__main__ import main
 from bursar_server.access.tls import Certificates
 from bursar_server.config import Config, ConfigError, template
 from bursar_server.jobs import hardening
-from bursar_server.jobs.pool import QueueFullError, StoppingError, WorkerPool
+from bursar_server.jobs.job import QueueFullError, StoppingError, WorkerPool
 from bursar_server.state import State, StateError, write_private
 
 

@@ -11,13 +11,13 @@ import pytest
 from bursar_ledger import Budget, BudgetExhaustedError, Cost, DatasetRetiredError, Remainder
 from bursar_ledger.refusals import FILE, read_refusals
 from bursar_server import log
-from bursar_server.wire import refusals
+from bursar_server.wire.fit_service import refusals_counted, refusals_told
 
 EVENTS = log.Events()
 
 
 def _refused(error: Exception) -> None:
-    with pytest.raises(type(error)), refusals.told(EVENTS, dataset="people", principal="ann", method="FitMRF"):
+    with pytest.raises(type(error)), refusals_told(EVENTS, dataset="people", principal="ann", method="FitMRF"):
         raise error
 
 
@@ -29,7 +29,7 @@ def _exhausted(limit: str) -> BudgetExhaustedError:
 
 def test_each_reason_is_counted(tmp_path: Path) -> None:
     """Amounts are counted where there was a price; other errors are not counted."""
-    with refusals.counted(tmp_path / "ledger.sqlite", EVENTS):
+    with refusals_counted(tmp_path / "ledger.sqlite", EVENTS):
         for limit in ("dataset", "allowance", "call"):
             _refused(_exhausted(limit))
         _refused(DatasetRetiredError("retired"))
@@ -49,10 +49,10 @@ def test_each_reason_is_counted(tmp_path: Path) -> None:
 def test_a_server_that_cannot_count_serves_all_the_same(tmp_path: Path) -> None:
     """Neither a file that is something else nor one that vanished under it changes what a client is told."""
     (tmp_path / FILE).write_text(json.dumps(["no database"]) * 1000)
-    with refusals.counted(tmp_path / "ledger.sqlite", EVENTS):
+    with refusals_counted(tmp_path / "ledger.sqlite", EVENTS):
         _refused(_exhausted("dataset"))
     assert "no database" in (tmp_path / FILE).read_text()
     (tmp_path / FILE).unlink()
     (tmp_path / FILE).mkdir()
-    with refusals.counted(tmp_path / "ledger.sqlite", EVENTS):
+    with refusals_counted(tmp_path / "ledger.sqlite", EVENTS):
         _refused(_exhausted("dataset"))

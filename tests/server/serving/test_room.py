@@ -19,8 +19,7 @@ from bursar_proto.v1 import fit_pb2, fit_pb2_grpc
 from bursar_server.config import Config
 from bursar_server.jobs import hardening
 from bursar_server.jobs.errors import INTERNAL_TEXT
-from bursar_server.jobs.job import CutOffError, NotBegunError, NothingReadError
-from bursar_server.jobs.pool import NoRoomError
+from bursar_server.jobs.job import CutOffError, NoRoomError, NotBegunError, NothingReadError
 from bursar_server.jobs.runner import InProcess
 from bursar_server.jobs.sandbox import Children, FitLimits
 from bursar_server.tables import Keyring, _snapshot
