@@ -217,7 +217,7 @@ class Part:
 
     @property
     def epsilon(self) -> float:
-        """Epsilon at `delta`, rounded up; infinite without a delta, or beyond floats. See `_conversion.md`."""
+        """Epsilon at `delta`, rounded up; infinite without a delta, or beyond floats. See `_amounts.md`."""
         if not self.cost_units > 0:
             return 0.0
         if not (0 < self.delta < 1 < self.order and self.rho < _LARGEST):
