@@ -211,6 +211,7 @@ async def _stoppable(fit: Callable[[], ResultT]) -> ResultT:
     context.run(STOP.set, stop)
     running = asyncio.get_running_loop().run_in_executor(None, partial(context.run, fit))
     try:
+        # Shielded: a thread cannot be cancelled, and its end says what was paid.
         return await asyncio.shield(running)
     except asyncio.CancelledError as cancelled:
         stop.stop()

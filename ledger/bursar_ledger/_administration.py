@@ -11,7 +11,7 @@ from ._datasets import budget_details, budget_in_force, read_facts
 from ._entries import Entry, EntryKind
 from ._events import decode_event, encode_fraction
 from ._pricing import Budget, cost_units
-from ._store import Store
+from ._store import PAGE, Store
 from ._types import EVERYONE, check_name
 from .errors import AccountConflictError
 
@@ -146,9 +146,9 @@ def _set_share(
     return store.decide(work, keep=not dry_run)
 
 
-def _debits(store: Store, account: str, after: int, page: int = 1000) -> Iterable[Entry]:
+def _debits(store: Store, account: str, after: int) -> Iterable[Entry]:
     while found := store.find(
-        "kind = 'debit' AND account = ? AND number > ? ORDER BY number LIMIT ?", account, after, page
+        "kind = 'debit' AND account = ? AND number > ? ORDER BY number LIMIT ?", account, after, PAGE
     ):
         yield from found
         after = found[-1].number

@@ -148,6 +148,7 @@ class OpenMark:
     def __init__(self, ledger: Path) -> None:
         self.path = mark_of(ledger)
         try:
+            # O_CLOEXEC: a program that this process starts, such as git, would else hold the locks after its end.
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             raise LedgerLostError(
@@ -165,6 +166,7 @@ class OpenMark:
         """
         end = time.monotonic() + seconds
         while True:
+            # The exclusive lock first: only a process that is alone gets it, and while it has it, the shared one waits.
             if self._locked(fcntl.F_WRLCK, _USERS):
                 return True
             if self._locked(fcntl.F_RDLCK, _USERS):

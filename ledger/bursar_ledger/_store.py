@@ -39,6 +39,9 @@ from .errors import (
 _LARGEST_BATCH = 64
 """Decisions that share a transaction. One that cannot be committed refuses all of them, so it stays small."""
 
+PAGE = 1000
+"""Entries that are read at a time: about a megabyte, in milliseconds. Chosen, not tuned."""
+
 _T = TypeVar("_T")
 
 
@@ -64,6 +67,7 @@ class _Decision(Generic[_T]):
         self.work = work
         self.keep = keep
         self.leads = False
+        # A lock that is held until `wake`: an Event takes twenty times as long to make, and each decision makes one.
         self._woken = threading.Lock()
         self._woken.acquire()
         self._results: list[_T] = []
@@ -119,6 +123,7 @@ class Store:
         if not path.is_file():
             raise LedgerUnavailableError(f"there is no ledger at {path}; create one first")
         self.path = path.resolve()  # SQLite puts its files beside the file that a link names
+        # Re-entrant: the work of a decision, inside the lock, reads by the methods below, which take it again.
         self._lock = threading.RLock()
         self._turns = threading.Lock()  # guards the next two
         self._waiting: deque[_Decision[Any]] = deque()
@@ -144,6 +149,7 @@ class Store:
             self._files = OpenFiles(self.path)
             self.check_files()
             if alone:
+                # Before `share`: others who come compare the folder's files with those recorded here.
                 self._mark.record(self._files.identities, *newest)
                 self._mark.share()
             elif self._files.identities != known.files:
@@ -194,6 +200,7 @@ class Store:
         """
         with self._lock:
             self.db.close()
+            # The mark last: without its lock another process takes itself for alone while SQLite still removes -wal.
             self._mark.close()
 
     def check_files(self) -> None:
@@ -254,6 +261,7 @@ class Store:
             with self._lock:
                 self._settle(batch)
         finally:
+            # After an interrupt, too: without a new leader all that wait would wait for ever.
             with self._turns:
                 following = self._waiting[0] if self._waiting else None
                 if following is None:
@@ -415,11 +423,11 @@ class Store:
             raise UnknownEntryError(f"entry {number} is not a {kind or 'known entry'}")
         return found[0]
 
-    def entries(self, first: int, limit: int | None, page: int = 1000) -> Iterator[Entry]:
+    def entries(self, first: int, limit: int | None) -> Iterator[Entry]:
         """Yield entries from number `first` on, read page by page, so that a slow reader holds no lock."""
         end = float("inf") if limit is None else first + limit
         while first < end:
-            found = self.find("number >= ? AND number < ? ORDER BY number LIMIT ?", first, end, page)
+            found = self.find("number >= ? AND number < ? ORDER BY number LIMIT ?", first, end, PAGE)
             yield from found
             if not found:
                 return

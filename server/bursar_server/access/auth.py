@@ -152,6 +152,7 @@ class LedgerTokens:
         credential = self._current.get(hashed, lambda: self._ledger.credential(hashed))
         if credential is None:
             raise UnauthenticatedError("the token is unknown or revoked; ask the administrator for a new one")
+        # Compared at every call: time passes without an entry, so the cache would not notice.
         if credential.expires is not None:
             ends = datetime.datetime.fromisoformat(credential.expires).timestamp()
             if not self._clock() < ends:

@@ -125,6 +125,7 @@ class ProviderKeys:
             wanted = (old or name not in self._keys) and self._now() - self._tried > _AGAIN_SECONDS
             fetches = wanted and not self._fetching
             if fetches:
+                # Within the lock and before the fetch: of calls at one time only this one fetches.
                 self._tried, self._fetching = self._now(), True
         if fetches:
             self._fetch_again()

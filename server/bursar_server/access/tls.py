@@ -130,6 +130,7 @@ class Reloading:
         self._certificates = certificates
         self._client_ca = client_ca
         self._lock = threading.Lock()
+        # Before the files are read: a change during the reading is noticed at the next handshake.
         self._seen = self._stamps()
         self._pair = ServerPair.load(certificates, client_ca)
         self._given = self._pair
@@ -159,6 +160,7 @@ class Reloading:
             if (stamps := self._stamps()) != self._seen:
                 self._seen = stamps
                 self._load()
+            # Not whether this call read a new pair: `reload` may have read it since the last handshake.
             if self._pair == self._given:
                 return None
             self._given = self._pair

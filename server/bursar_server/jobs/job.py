@@ -148,6 +148,7 @@ class WorkerPool:
         return True
 
     def _work(self) -> None:
+        # Once abandoned nothing is begun: the process ends, and the next one runs what was charged.
         while (task := self._next()) is not None and not self._abandoned:
             try:
                 task()
@@ -314,7 +315,7 @@ class FreeRuns:
             made = Outcome.NOT_BEGUN
         except CutOffError:
             made = NO_RESULT
-        except BaseException as error:
+        except BaseException as error:  # a panic in a native library is no Exception, and the caller waits
             log.failure(error, run.incident)
             made = NO_RESULT
         self._end(principal, run, made)

@@ -266,6 +266,7 @@ class Runs:
                 # Nothing was sent, and a disk failure does not depend on rows, so running again is safe.
                 log.failure(error, run.incident, entry=run.debit.entry)
                 made = Outcome.NOT_STORED if self._rerun else Outcome.LOST
+        # Only now: a repeated request that came before the release was stored joined this run, and started none.
         with self._lock:
             del self._running[name]
             self._placed.remove(run.debit.request.principal)

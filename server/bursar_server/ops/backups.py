@@ -219,6 +219,7 @@ def _partial(path: Path) -> Iterator[Path]:
     """
     new = path.with_name(f".{path.name}.partial")
     new.mkdir(mode=0o700, exist_ok=True)
+    # O_NOFOLLOW: what is in the folder is removed below, and a link in its place would lead elsewhere.
     handle = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         try:

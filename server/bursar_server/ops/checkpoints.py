@@ -284,6 +284,7 @@ class Checkpointer:
         with self._lock:
             if size < least:
                 return size, ""
+            # Signed once for all places, whose threads come at about the same time.
             if self._newest is None or size > self._newest[0]:
                 checkpoint = checkpoint_of(self._ledger)
                 self._newest = (checkpoint.size, sign(checkpoint, self._key))
@@ -327,6 +328,7 @@ class _Writer(threading.Thread):
             size, note = self._due_note(least)
             if not note:
                 return
+            # Before the write: a place that fails is tried again after `every` entries, and not at each look.
             self._tried = size
             self.place.write(note)
             self._written = size

@@ -64,6 +64,7 @@ class Verifier:
                 target=_work, args=(self._state.ledger, self._places, self._key, sent), daemon=True
             )
             self._process.start()
+            # Else this process would hold the pipe open itself, and never see that the other one has ended.
             sent.close()
             self._thread = threading.Thread(target=self._wait, args=(answer,), name="verification", daemon=True)
             self._thread.start()

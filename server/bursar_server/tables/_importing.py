@@ -87,6 +87,7 @@ def _new_folder(parent: Path) -> Iterator[tuple[Path, Path]]:
         for path in partial.iterdir():
             # Read-only, because a snapshot never changes once it is registered.
             path.chmod(0o400)
+        # The names in the folder before its own: after a power cut the final name never shows a part of a table.
         sync(partial)
         partial.rename(final)
     except BaseException:

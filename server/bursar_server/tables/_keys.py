@@ -100,6 +100,7 @@ class Keyring:
     def save(self, name: str, keys: Keys) -> None:
         """Store a new snapshot's secret durably. Raises KeysError if it has one already."""
         self.tables.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The name of the folder may have been made just now, and a key in a folder without a name is lost.
         sync(self.directory)
         _write(self.path(name), keys.secret)
 

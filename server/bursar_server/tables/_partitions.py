@@ -251,6 +251,7 @@ def remove_partitions(snapshot: Path) -> None:
     if folder.exists():
         shutil.rmtree(folder)
         sync(folder.parent)
+    # Last: until the files are gone, the record says where they are.
     (snapshot / RECORD_FILE).unlink()
 
 

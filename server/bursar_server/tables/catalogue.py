@@ -162,6 +162,7 @@ class StoredRows:
 
     def _compared_now(self, snapshot: str, manifest: Manifest, tag: str) -> _Compared:
         begun = time.monotonic()
+        # A lock for each snapshot: calls for one table wait for one reading, and no call waits for another table's.
         with self._lock:
             reading = self._reading.setdefault(snapshot, threading.Lock())
         try:

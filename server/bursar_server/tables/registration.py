@@ -297,6 +297,7 @@ def remove_rows(state: State, ledger: Ledger, name: str, *, actor: str, reason: 
         # The rows first, then the entry: the ledger never says that something is gone which is there.
         if (folder := rows_folder(state, dataset)).exists():
             remove_snapshot(folder)
+        # Snapshots that newer ones replaced hold rows of the same people.
         _remove_unnamed(state, ledger)
         sync(state.datasets)
         if "rows" in dataset.destroyed:
@@ -321,6 +322,7 @@ def destroy_key(state: State, ledger: Ledger, name: str, *, actor: str, reason: 
         dataset = ledger.dataset(name)
         if not dataset.retired or rows_folder(state, dataset).exists():
             raise StateError(f"the dataset {name!r} is not retired, or its rows are left; its key is needed")
+        # Before the entry, as in `remove_rows`; of every snapshot, because each was tagged under a key of its own.
         for snapshot in snapshots_of(ledger, name):
             ring.destroy(snapshot)
         return tuple(
