@@ -19,7 +19,7 @@ _OWN = ("bursar", "contextlib")
 """Modules between a caller and a warning."""
 
 _MOST_ROWS, _SEEDS = 2**20, 2**64 - 1
-"""Most rows that a server makes up, and the largest number of the seed's field, a uint64: refused here, with the name."""
+"""Most rows that a server makes up, and the largest number of the seed's field, a uint64: refused here, by name."""
 
 
 @dataclass(frozen=True)

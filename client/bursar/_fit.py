@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 
 from bursar import _convert
 from bursar._attempts import Begun
-from bursar._connection import Connection
+from bursar._connection import Connection, Patience, deadline_of, left
 from bursar._dry_run import SyntheticRows, callers_level, run_dummy
 from bursar._errors import (
     DeadlineError,
@@ -37,7 +37,6 @@ from bursar._errors import (
 )
 from bursar._fits import Asked, kind_of
 from bursar._fits._sketch_kmeans import decode_earlier, is_decoded_from_earlier
-from bursar._patience import Patience, deadline_of, left
 from bursar._preview import Preview, preview_from
 from bursar._progress import OneMore, Report
 from bursar._wire_errors import translated

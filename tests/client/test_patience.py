@@ -13,8 +13,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
 
 import bursar
-from bursar import _patience
-from bursar._patience import Patience
+from bursar import _connection
+from bursar._connection import Patience
 from bursar.testing import Server
 from tests import asking
 from tests.client.line import Line
@@ -42,7 +42,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Replace the clock of waits."""
     clock = Clock()
-    monkeypatch.setattr(_patience, "time", clock)
+    monkeypatch.setattr(_connection, "time", clock)
     return clock
 
 
@@ -115,7 +115,7 @@ def test_waits_differ() -> None:
 
 def _sleepless(patience: Patience, error: bursar.OverloadedError) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_patience, "time", Clock())
+        patch.setattr(_connection, "time", Clock())
         patience.pause(error, None)
 
 

@@ -224,8 +224,8 @@ def test_debits_that_come_while_the_past_is_priced_are_counted(
     """A long history is priced outside of the decision: what others debit meanwhile is part of the new sum."""
     read, meanwhile = acts._debits, iter(range(100))
 
-    def slow(store: Any, account: str, after: int, page: int = 2) -> Any:
-        for i, entry in enumerate(read(store, account, after, page)):
+    def slow(store: Any, account: str, after: int) -> Any:
+        for i, entry in enumerate(read(store, account, after)):
             # The decision itself holds the lock: then nobody can come between.
             if i == 1 and store._leader is None:
                 ledger.debit(ask(f"meanwhile{next(meanwhile)}", scale=30, principal="bob"))
@@ -235,6 +235,7 @@ def test_debits_that_come_while_the_past_is_priced_are_counted(
 
     for i in range(5):
         ledger.debit(ask(f"a{i}", scale=30))
+    monkeypatch.setattr(acts, "PAGE", 2)
     monkeypatch.setattr(acts, "_debits", slow)
     details = set_total(ledger, 7)
     monkeypatch.undo()
@@ -252,10 +253,10 @@ def test_another_total_that_came_meanwhile_is_the_previous_one(
     """Two totals at once: the later one names the earlier one."""
     read = acts._debits
 
-    def other_first(store: Any, account: str, after: int, page: int = 1000) -> Any:
+    def other_first(store: Any, account: str, after: int) -> Any:
         monkeypatch.undo()
         set_total(ledger, 5)
-        return read(store, account, after, page)
+        return read(store, account, after)
 
     ledger.debit(ask("a"))
     monkeypatch.setattr(acts, "_debits", other_first)

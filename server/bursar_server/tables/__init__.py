@@ -4,6 +4,7 @@ Must not import jobs, ops, wire, admin or process. Rows are opened for fits only
 """
 
 from bursar_server.tables._buckets import BUCKETS, Place, Stored
+from bursar_server.tables._cap import CapKeys
 from bursar_server.tables._databases import POSTGRESQL, PostgresSource, SqliteSource, is_sqlite
 from bursar_server.tables._errors import (
     KeysError,
@@ -14,7 +15,7 @@ from bursar_server.tables._errors import (
     TableImportError,
 )
 from bursar_server.tables._importing import DATASETS, store_table
-from bursar_server.tables._keys import CapKeys, Fingerprint, Keyring, Keys, content_tag, rows_tag
+from bursar_server.tables._keys import Fingerprint, Keyring, Keys, content_tag, rows_tag
 from bursar_server.tables._manifest import Categorical, Column, Csv, Dates, Manifest, Numeric, Unit
 from bursar_server.tables._partitions import PartitionedRows, Partitions, remove_partitions, remove_snapshot
 from bursar_server.tables._report import ACCEPTED, ColumnReport, ImportReport

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from bursar_ledger import Adjacency
-from bursar_server.tables._cap import UnitCap
+from bursar_server.tables._cap import CapKeys, UnitCap
 from bursar_server.tables._cells import Block, Raw, clean, is_readable, parse, without_views
 from bursar_server.tables._errors import TableImportError
-from bursar_server.tables._keys import CapKeys, Fingerprint
+from bursar_server.tables._keys import Fingerprint
 from bursar_server.tables._manifest import Manifest, Numeric
 from bursar_server.tables._report import ColumnReport, ImportReport
 from bursar_server.tables._snapshot import (

@@ -1,7 +1,7 @@
 """Secrets of a state directory's tables, and the tags under them by which tables and rows are recognised.
 
 The folder `keys/tables/` has `<id>.key`, the secret of one snapshot, under which its content is tagged; it is destroyed
-with the dataset. The keys that choose rows under a cap are drawn for each import and never stored.
+with the dataset.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bursar_server.tables._cap import mixed
 from bursar_server.tables._errors import KeysError
-from bursar_server.tables._hashing import mixed
 from bursar_server.tables._manifest import Manifest, Numeric
 from bursar_server.tables._snapshot import ROWS_FILE, Snapshot, sync
 
@@ -28,24 +28,6 @@ _SIZE = 32
 """Bytes of a secret: 256 bits, the output size of HMAC-SHA256."""
 
 _NAME = re.compile(r"[0-9a-f]{32}")
-
-
-@dataclass(frozen=True)
-class CapKeys:
-    """Two independent keys that choose the rows of a privacy unit.
-
-    Attributes:
-        unit: key of digests of the unit column's cells, 32 bytes; kept out of `repr`.
-        rank: key of the ranks of a unit's rows, 32 bytes; kept out of `repr`.
-    """
-
-    unit: bytes = field(repr=False)
-    rank: bytes = field(repr=False)
-
-    @classmethod
-    def draw(cls) -> CapKeys:
-        """Draw new keys."""
-        return cls(secrets.token_bytes(_SIZE), secrets.token_bytes(_SIZE))
 
 
 @dataclass(frozen=True)
