@@ -8,7 +8,8 @@ from it, twelve fits foretell errors; as many fits of the table itself as `--see
 prior: they compare fields with their previews, and with the bounds of previews and of models: a ratio above 1 is a
 bound that did not hold. A table has the ratio of realised to foretold errors by column or table: medians, the range of
 nine in ten, and the share below 1. Planted tables are groups of normal rows in [-1, 1]^d; real tables are those of
-`_real.py`, of which at most 30,000 rows are drawn, without replacement ("tables": all).
+`_real.py`, of which at most 30,000 rows are drawn, without replacement ("tables": all). "in the range" is the share of
+single fits' errors, by column, in the range that a preview shows.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from bursar._fits._kind import Asked
 from bursar._forecast import forecast
 from bursar_ledger import Adjacency
 from bursar_models import Model
-from bursar_models.forecasts import foretold
+from bursar_models.forecasts import foretold, spreads
 from bursar_models.requests import Request
 from bursar_models.schema import CategoricalColumn, Column, NumericColumn
 from bursar_server.fits import CodedColumn, PublicTable
@@ -106,6 +107,10 @@ def ratios(
             found[name] = [middle[column] / said[column] for column in middle]
         elif isinstance(middle, float) and isinstance(said, float):
             found[name] = [middle / said]
+    if "mean_error" in found:
+        low, high = (list(part["mean_error"].values()) for part in (told.low, told.high))  # type: ignore[union-attr]
+        errors = spreads([fit.means_ if hasattr(fit, "means_") else fit.cluster_centers_ for fit in fits])
+        found["in the range"] = ((errors >= low) & (errors <= high)).mean(axis=0).tolist()
     return found
 
 

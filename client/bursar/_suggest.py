@@ -191,7 +191,6 @@ class Suggestion(TableText):
         source = "a guess from the public schema alone"
         if self.preview.forecast is not None:
             source = "foretold" + (" from a guess" if self.preview.forecast.guessed else "")
-            source += ", as the least that it takes" if self.preview.forecast.least else ""
         if self.low is not None and self.high is not None:
             source += f": one fit in ten would do with {self._cost(self.low)}, nine in ten with {self._cost(self.high)}"
         more = f"{self.preview.fits_left} like it are left"

@@ -11,7 +11,7 @@ import pytest
 import bursar
 from bursar.testing import Server
 from bursar_models.expected_rows import rows_like
-from bursar_models.forecasts import REPLICATES, foretold, is_least, spreads
+from bursar_models.forecasts import REPLICATES, foretold, is_wide, spreads, widened
 from bursar_models.schema import CategoricalColumn, NumericColumn
 from tests.client.conftest import TOY
 from tests.client.line import Line
@@ -65,8 +65,9 @@ def test_every_fit_is_foretold(toy: bursar.Dataset, request_: Any, like: Any, na
         assert all(0 < low[c] <= middle[c] <= high[c] for c in middle)  # type: ignore[index]
     assert "dry runs on rows like those of" in repr(found)
     mixture = isinstance(request_, bursar.DPEM | bursar.GradientEM | bursar.SeparatedGMM) and name == "mean_error"
-    assert found.forecast.least == (mixture and getattr(request_, "mode", "mixture") == "mixture")
-    assert ("at least that" in repr(found)) == found.forecast.least
+    assert found.forecast.wide == (mixture and getattr(request_, "mode", "mixture") == "mixture")
+    assert ("a wide range" in repr(found)) == found.forecast.wide
+    assert ("nine of ten fits" in repr(found)) == found.forecast.wide
 
 
 def test_a_finer_prior_foretells_mixtures_by_gradient_em_only() -> None:
@@ -78,12 +79,20 @@ def test_a_finer_prior_foretells_mixtures_by_gradient_em_only() -> None:
         means_=np.repeat(PEOPLE.means_, 3, axis=0),
         covariances_=np.repeat(PEOPLE.covariances_, 3, axis=0),
     )
-    assert not is_least(replace(PEOPLE, trace=trace), six)
-    assert is_least(replace(PEOPLE, trace=trace), PEOPLE)
-    assert is_least(PEOPLE, six)
+    assert not is_wide(replace(PEOPLE, trace=trace), six)
+    assert is_wide(replace(PEOPLE, trace=trace), PEOPLE)
+    assert is_wide(PEOPLE, six)
     line = bursar.LinearRegression(np.ones(2), 0.0, 1.0)
-    assert not is_least(line, six)
-    assert is_least(line, line)
+    assert not is_wide(line, six)
+    assert is_wide(line, line)
+
+
+def test_a_wide_range_has_other_ends_and_the_same_middle() -> None:
+    """A range by column and one number alike."""
+    by_column = ({"x": 3.0}, {"x": 4.0}, {"x": 5.0})
+    found = widened({"mean_error": by_column, "relative_sse": (3.0, 4.0, 5.0)})
+    assert found["mean_error"] == ({"x": 1.0}, {"x": 4.0}, {"x": 80.0})
+    assert found["relative_sse"] == (1.0, 4.0, 80.0)
 
 
 def test_what_is_foretold_comes_true(toy: bursar.Dataset) -> None:
