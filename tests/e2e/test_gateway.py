@@ -27,7 +27,7 @@ from google.protobuf.message import Message
 from bursar._process import ServerProcess, start
 from bursar_ledger import Ledger, verify
 from bursar_proto.v1 import fit_pb2
-from bursar_server.gateway.methods import METHODS
+from bursar_server.gateway.mapping import METHODS
 from tests.browser.npm import node
 from tests.e2e.conftest import PATIENCE, Home, Server, dpem_request
 from tests.ports import free_port

@@ -21,7 +21,6 @@ from ..refusals import Refusal
 from ._changes import Changes
 from ._charts import OTHERS, burn_down_svg, colours_of
 from ._checks import Findings
-from ._findings import say_finding
 from ._history import AccountHistory, History, Promise, refused_amounts
 from ._language import (
     figure,
@@ -29,6 +28,7 @@ from ._language import (
     say_amount,
     say_count,
     say_epsilon,
+    say_finding,
     say_number,
     say_part,
     say_percent,

@@ -28,10 +28,9 @@ from markupsafe import Markup
 
 from ._columns import lines
 from ._entry_text import entry_in_words
-from ._findings import say_finding
 from ._formats import csv_lines
 from ._history import History
-from ._language import say
+from ._language import say, say_finding
 from ._open import UnreadableError, opened, rows, rows_in_context
 from ._pages import TEXTS, site_style, style
 from ._queries import METADATA

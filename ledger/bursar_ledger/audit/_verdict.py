@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ._checks import Findings
-from ._findings import say_finding
-from ._language import say, say_count
+from ._language import say, say_count, say_finding
 
 _ENTRY = re.compile(r"entry (\d+): ")
 _AFTER = re.compile(r"after entry (\d+): ")

@@ -12,9 +12,8 @@ from bursar_server.admin._documents import document
 from bursar_server.admin._history import acts
 from bursar_server.admin._manifests import manifest
 from bursar_server.admin._plans import plan
-from bursar_server.admin._quickstart import quickstart
+from bursar_server.admin._quickstart import init, quickstart
 from bursar_server.admin._serve import serve
-from bursar_server.admin._setup import init
 from bursar_server.admin._sketches import sketch
 from bursar_server.admin._tables import dataset, datasets, import_, partition_, retire, snapshot
 from bursar_server.admin._tokens import token

@@ -18,6 +18,8 @@ from google.protobuf.message import Message
 from bursar_server import log
 from bursar_server.access.throttle import AddressLockedOutError, Lockout, network_of, whole_seconds
 from bursar_server.gateway.mapping import (
+    METHODS,
+    Method,
     Refusal,
     RefusedError,
     is_without_token,
@@ -27,7 +29,6 @@ from bursar_server.gateway.mapping import (
     refused,
     written,
 )
-from bursar_server.gateway.methods import METHODS, Method
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

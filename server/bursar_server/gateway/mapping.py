@@ -1,6 +1,7 @@
-"""Mapping between JSON and messages, and from gRPC statuses to HTTP answers.
+"""Methods that the gateway passes on, the mapping between JSON and messages, and HTTP answers for gRPC statuses.
 
-Messages follow protobuf's JSON mapping, errors the Connect protocol: https://connectrpc.com/docs/protocol.
+Messages follow protobuf's JSON mapping, errors the Connect protocol: https://connectrpc.com/docs/protocol. The
+administration service is not passed on: tokens are issued and revoked over gRPC only.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from typing import Any
 import grpc
 from google.protobuf import descriptor_pool, json_format
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
+
+from bursar_proto.v1 import audit_pb2, catalog_pb2, dummy_pb2, fit_pb2
 
 HTTP_STATUS: Mapping[grpc.StatusCode, int] = MappingProxyType(
     {
@@ -166,3 +171,33 @@ def _retry_after(details: list[AnyMessage]) -> dict[str, str]:
         if one.Unpack(retry):
             return {"retry-after": str(retry.retry_delay.seconds)}
     return {}
+
+
+@dataclass(frozen=True)
+class Method:
+    """Method of the contract.
+
+    Attributes:
+        path: path of the method, of gRPC and HTTP alike.
+    """
+
+    path: str
+    request: type[Message]
+    response: type[Message]
+    is_stream: bool
+
+
+def _method(found: MethodDescriptor) -> Method:
+    path = f"/{found.containing_service.full_name}/{found.name}"
+    return Method(path, GetMessageClass(found.input_type), GetMessageClass(found.output_type), found.server_streaming)
+
+
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {
+        method.path: method
+        for module in (catalog_pb2, fit_pb2, dummy_pb2, audit_pb2)
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in map(_method, service.methods)
+    }
+)
+"""Methods by path."""

@@ -14,11 +14,10 @@ from bursar_server.tables._errors import (
     TableError,
     TableImportError,
 )
-from bursar_server.tables._importing import DATASETS, store_table
+from bursar_server.tables._importing import ACCEPTED, DATASETS, ColumnReport, ImportReport, store_table
 from bursar_server.tables._keys import Fingerprint, Keyring, Keys, content_tag, rows_tag
 from bursar_server.tables._manifest import Categorical, Column, Csv, Dates, Manifest, Numeric, Unit
 from bursar_server.tables._partitions import PartitionedRows, Partitions, remove_partitions, remove_snapshot
-from bursar_server.tables._report import ACCEPTED, ColumnReport, ImportReport
 from bursar_server.tables._skeleton import TEMPLATES, Names, Template, date_fields, skeleton, template_of, written
 from bursar_server.tables._snapshot import Identity, Snapshot, sync
 from bursar_server.tables._sources import (

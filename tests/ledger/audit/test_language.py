@@ -19,13 +19,13 @@ from bursar_ledger import Ledger
 from bursar_ledger._entries import EntryKind
 from bursar_ledger.audit._columns import lines
 from bursar_ledger.audit._entry_text import entry_in_words
-from bursar_ledger.audit._findings import say_finding
 from bursar_ledger.audit._language import (
     LANGUAGES,
     findings,
     say,
     say_amount,
     say_count,
+    say_finding,
     say_number,
     say_percent,
     speaking,

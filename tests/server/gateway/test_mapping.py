@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from bursar_ledger import UnknownDatasetError
 from bursar_proto.v1 import admin_pb2, audit_pb2, catalog_pb2, dummy_pb2, fit_pb2, types_pb2
 from bursar_server.gateway.calls import Limits, checked
-from bursar_server.gateway.mapping import HTTP_STATUS, RefusedError, line, read, refusal_of, written
-from bursar_server.gateway.methods import METHODS
+from bursar_server.gateway.mapping import HTTP_STATUS, METHODS, RefusedError, line, read, refusal_of, written
 from bursar_server.jobs.job import QueueFullError
 from bursar_server.wire.statuses import rpc_status, status_of
 from tests.conformance.requests import VARIANTS
