@@ -200,10 +200,10 @@ def _is_running(process: int) -> bool:
     if sys.platform == "win32":  # os.kill ends processes there
         return False
     try:
-        os.kill(process, 0)
+        os.kill(process, 0)  # signal 0 is not sent: only its target is looked up
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:
+    except PermissionError:  # it runs, and is another user's
         return True
     return True
 

@@ -369,6 +369,7 @@ def _read(
         match response.WhichOneof("event"):
             case "receipt":
                 receipt = response.receipt
+                # At once: if the stream breaks now, the error has to say that the fit was paid.
                 remember(receipt)
             case "progress":
                 report(response.progress.step, response.progress.steps)

@@ -181,6 +181,7 @@ class History:
         try:
             shown = ask(known.size if known else 0)
         except NotImplementedByServerError:
+            # Taken for an older server, one that was rolled back could hide it by leaving the method out.
             if known is not None:
                 self._complain(known, None, "the server does not say any more how long its ledger is")
             raise
@@ -196,6 +197,7 @@ class History:
             HistoryError: it contradicts what was seen.
         """
         newest = self._newest
+        # The head that is known covers older entries: each hash is in the next one.
         if newest is not None and entry >= newest.size:
             self._learn(HistoryHead.now(newest.ledger_id, entry, head))
 

@@ -198,6 +198,7 @@ class _History:
 def _history(path: str | os.PathLike[str]) -> Iterator[_History]:
     try:
         with translated(), contextlib.closing(connect(Path(path), read_only=True)) as db:
+            # A server may append meanwhile: keys, size and hashes have to be of one moment.
             db.execute("BEGIN")
             try:
                 yield _History(db)
@@ -316,6 +317,7 @@ def _trusted(history: _History, timely: Sequence[_Signed], pinned: VerifierKey |
         if s.agrees:
             reach[s.key] = max(reach.get(s.key, 0), s.size)
     trusted = {pinned or history.keys[-1].key} if pinned or history.keys else set()
+    # Round by round: only history that a believed key signed says which key is to be believed next.
     grown = True
     while grown:
         known = max((reach.get(key, 0) for key in trusted), default=0)

@@ -30,6 +30,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from .._mark import flush_path
 from ..errors import LedgerError
 
 CHAIN_LINE = "hash-chain-sha256"
@@ -160,6 +161,8 @@ class SigningKey:
                 file.write(text.encode())
                 file.flush()
                 os.fsync(file.fileno())
+            # The name, too: the ledger's entry about the key comes next, and must not outlive the key in a power cut.
+            flush_path(path.parent)
         except FileExistsError as error:
             raise NoteError(f"there is a file at {path} already; a signing key is never overwritten") from error
         except OSError as error:
@@ -332,6 +335,7 @@ def _decoded(what: str, encoded: str) -> bytes:
         value = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
         raise NoteError(f"{what} is not base64") from error
+    # Else one signature had several texts, and a changed note could pass for another one.
     if _base64(value) != encoded:
         raise NoteError(f"{what} is not base64 in its only form")
     return value

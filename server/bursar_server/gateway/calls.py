@@ -253,6 +253,7 @@ async def _cancelled_with(receive: Receive, call: Any) -> AsyncIterator[None]:
     try:
         yield
     except asyncio.CancelledError:
+        # The end of the gateway raises the same exception as `call.cancel`: only `left` tells them apart.
         if not left:
             raise
         raise _LeftError from None

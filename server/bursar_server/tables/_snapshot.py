@@ -157,6 +157,7 @@ class Snapshot:
             with (directory / ROWS_FILE).open("rb") as file, (directory / MANIFEST_FILE).open("rb") as declared:
                 manifest = Manifest.model_validate_json(declared.read())
                 schema, batches, mapped = _opened(file, manifest, unit_rows=stores_unit_rows(manifest))
+                # Of the open files: by now the paths could name others.
                 identity = _identity(os.fstat(file.fileno())), _identity(os.fstat(declared.fileno()))
         except (OSError, ValueError, pa.ArrowException) as error:  # mapping an empty file raises ValueError
             raise SnapshotError(

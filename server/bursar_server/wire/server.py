@@ -227,6 +227,7 @@ class BursarServer:
         self.watch.stop()
         self._turnstile.close()  # further calls are refused with a retry time while the server still listens
         last = self._config.shutdown_seconds
+        # Calls are cut off then, and not their charged fits, which the pool finishes.
         cut = threading.Timer(last, self._server.stop, (0,))
         cut.start()
         seconds = last if self._config.unfinished_fits == "abandon" else None
