@@ -100,7 +100,7 @@ def live(store: Store, token_hash: bytes) -> Credential | None:
     name = issued[0].details["credential"]
     # The name may have been given a newer token since: only the newest act on it counts.
     in_force = store.find(_NEWEST, name)[0].number == issued[0].number
-    return _credential(issued[0].details, revoked=False) if in_force else None
+    return _credential(issued[0].details) if in_force else None
 
 
 def all_credentials(store: Store) -> tuple[Credential, ...]:
@@ -109,7 +109,7 @@ def all_credentials(store: Store) -> tuple[Credential, ...]:
     for entry in store.find("kind IN ('credential_issued', 'credential_revoked') ORDER BY number"):
         name = entry.details["credential"]
         if entry.kind == EntryKind.CREDENTIAL_ISSUED:
-            newest[name] = _credential(entry.details, revoked=False)
+            newest[name] = _credential(entry.details)
         else:
             newest[name] = dataclasses.replace(newest[name], revoked=True)
     return tuple(newest.values())
@@ -121,12 +121,12 @@ def administrators(store: Store, now: str) -> tuple[str, ...]:
     return tuple(held.name for held in found if held.expires is None or held.expires > now)
 
 
-def _credential(details: dict[str, Any], *, revoked: bool) -> Credential:
+def _credential(details: dict[str, Any]) -> Credential:
     datasets = details.get("datasets")
     return Credential(
         details["credential"],
         Role(details["role"]),
-        revoked=revoked,
+        revoked=False,
         expires=details.get("expires"),
         datasets=None if datasets is None else tuple(datasets),
     )

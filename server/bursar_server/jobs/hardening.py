@@ -151,12 +151,12 @@ def swap_in_use(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup
         return True
 
 
-def memory_of_machine(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+def memory_of_machine() -> int:
     """Return the bytes of memory that all processes together may have; 0 if the kernel does not report them."""
-    found = [_number(proc / "meminfo", r"^MemTotal:\s*(\d+) kB$") * 1024]
+    found = [_number(Path("/proc/meminfo"), r"^MemTotal:\s*(\d+) kB$") * 1024]
     with contextlib.suppress(OSError):
-        group = (proc / "self" / "cgroup").read_text().rpartition("::")[2].strip()
-        found.append(_number(cgroups / group.lstrip("/") / "memory.max", r"^(\d+)$"))
+        group = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip()
+        found.append(_number(Path("/sys/fs/cgroup") / group.lstrip("/") / "memory.max", r"^(\d+)$"))
     return min(filter(None, found), default=0)
 
 
