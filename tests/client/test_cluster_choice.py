@@ -132,6 +132,16 @@ def test_what_the_frequencies_do_not_see_is_said() -> None:
     assert any("too little" in note for note in sketch.choose(3, n_init=2).notes)
 
 
+def test_columns_that_nearly_determine_one_another_are_said() -> None:
+    """Components have no correlations of their own, so that intervals are too short there."""
+    rng = np.random.default_rng(4)  # noqa: TID251 - rows of a test
+    line = rng.uniform(-0.7, 0.7, 4_000)
+    for spread, warned in ((0.02, True), (0.4, False)):
+        rows = np.clip(np.column_stack([line, line + spread * rng.standard_normal(4_000)]), -1, 1)
+        notes = sketch_of(rows, Frequencies(60, 2, 3, 0.2)).choose(2, n_init=1).notes
+        assert any("correlation" in note for note in notes) == warned
+
+
 @each("options", [{"most": 0}, {"most": 101}, {"most": 2, "least": 3}, {"public_seed": -1}, {"level": 1.0}])
 def test_choosing_refuses_nothing_to_do(options: dict[str, Any]) -> None:
     """A range from 1 to the number of frequencies, and a level below 1."""
