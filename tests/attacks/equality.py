@@ -235,7 +235,7 @@ class ByName(Fingerprint):
 
     def digest(self) -> bytes:
         """Return a digest without sorting by content."""
-        return hashlib.sha256(b"".join(self._columns[j].tobytes() for j in self._order)).digest()
+        return hashlib.sha256(b"".join(self._complete.columns[j].tobytes() for j in self._order)).digest()
 
 
 class ByList(Fingerprint):
@@ -243,7 +243,7 @@ class ByList(Fingerprint):
 
     def digest(self) -> bytes:
         """Return a digest without sorting the counts."""
-        return hashlib.sha256(b"".join(sorted(column.tobytes() for column in self._columns))).digest()
+        return hashlib.sha256(b"".join(sorted(column.tobytes() for column in self._complete.columns))).digest()
 
 
 class Clipped(Fingerprint):

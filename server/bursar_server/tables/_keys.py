@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_server.tables._cap import mixed
+from bursar_server.tables._cells import is_known
 from bursar_server.tables._errors import KeysError
 from bursar_server.tables._manifest import Manifest, Numeric
 from bursar_server.tables._snapshot import ROWS_FILE, Snapshot, sync
@@ -141,44 +142,61 @@ class Fingerprint:
     A numeric column counts as a sum of hashes of its numbers, in single precision and before they are clipped; a
     categorical column as the sorted counts of rows in its categories. The columns' digests are sorted. So the digest
     does not depend on names or order of columns, categories, rows and files, nor on the text of a number, bounds, or a
-    cap on the rows of a unit. Null rows hold no data of a person and do not count. Memory does not grow with the rows.
+    cap on the rows of a unit. Rows that lack a value do not count, whether the schema calls them null rows or not,
+    unless all do: then the present ones count. Memory does not grow with the rows.
 
     A false positive leads to a question to the administrator and to nothing else. It comes from columns that hold the
-    same in another pairing, and from a few small categorical columns with equal counts. A false negative gives people a
-    second budget: a table with one row more, another column, or other categories for the same cells is not recognised,
-    and the administrator must declare whose rows it holds.
+    same in another pairing, from tables that differ in rows that lack a value, and from a few small categorical columns
+    with equal counts. A false negative gives people a second budget: a table with one complete row more, another
+    column, or other categories for the same cells is not recognised, and the administrator must declare whose rows it
+    holds.
 
     No key is needed: a fingerprint stays in memory, and the ledger stores `content_tag`.
     """
 
     def __init__(self, manifest: Manifest) -> None:
-        self._rows = 0
-        self._columns = [
+        self._complete, self._others = _Columns(manifest), _Columns(manifest)
+
+    def add(self, raw: Sequence[NDArray[Any]], present: NDArray[np.bool_]) -> None:
+        """Add the present rows of a block; `raw` is the result of `parse`."""
+        complete = np.logical_and.reduce([is_known(values) for values in raw])
+        self._complete.add(raw, complete)
+        self._others.add(raw, present & ~complete)
+
+    def digest(self) -> bytes:
+        """Return 32 bytes, equal for tables with the same content."""
+        return (self._complete if self._complete.rows else self._others).digest()
+
+
+class _Columns:
+    """Sums of some rows' hashes, or their counts, by column."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.rows = 0
+        self.columns = [
             np.zeros(_LANES, dtype=np.uint64)
             if isinstance(column, Numeric)
             else np.zeros(len(column.categories), dtype=np.int64)
             for column in manifest.columns
         ]
 
-    def add(self, raw: Sequence[NDArray[Any]], present: NDArray[np.bool_]) -> None:
-        """Add the present rows of a block; `raw` is the result of `parse`."""
-        self._rows += int(np.count_nonzero(present))
-        for column, values in zip(self._columns, raw, strict=True):
+    def add(self, raw: Sequence[NDArray[Any]], chosen: NDArray[np.bool_]) -> None:
+        self.rows += int(np.count_nonzero(chosen))
+        for column, values in zip(self.columns, raw, strict=True):
             if values.dtype == np.float64:
-                column += _sums(values[present])
+                column += _sums(values[chosen])
             else:
-                column += np.bincount(values[present], minlength=len(column))
+                column += np.bincount(values[chosen], minlength=len(column))
 
     def digest(self) -> bytes:
-        """Return 32 bytes, equal for tables with the same content."""
         # Sorted, so that the order of columns does not matter.
         columns = sorted(
             hashlib.sha256(b"numbers" + column.tobytes()).digest()
             if column.dtype == np.uint64
             else hashlib.sha256(b"counts" + np.sort(column[column > 0]).tobytes()).digest()
-            for column in self._columns
+            for column in self.columns
         )
-        return hashlib.sha256(self._rows.to_bytes(8, "big") + b"".join(columns)).digest()
+        return hashlib.sha256(self.rows.to_bytes(8, "big") + b"".join(columns)).digest()
 
 
 def _sums(values: NDArray[np.float64]) -> NDArray[np.uint64]:

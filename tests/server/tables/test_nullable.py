@@ -209,3 +209,12 @@ def test_one_row_changes_its_own_slot(
     )
     assert len(one) == len(two)
     assert all(a == b for i, (a, b) in enumerate(zip(one, two, strict=True)) if i != place)
+
+
+def test_rows_that_lack_a_value_do_not_hide_a_table(gaps: Callable[..., Manifest], load: Load) -> None:
+    """The same file is known where its column may be null now and was not before, and without these rows."""
+    table = [("" if i % 3 else repr(i / 9), "a", repr(i / 9)) for i in range(9)]
+    strict = gaps(columns=[{**column, "nullable": False} if column["name"] == "x" else column for column in COLUMNS])
+    found = [load(gaps(), table, HEADER), load(strict, table, HEADER), load(gaps(), table[::3], HEADER)]
+    assert len({report.fingerprint for report, _ in found}) == 1
+    assert [sum(block.rows for block in snapshot.blocks()) for _, snapshot in found] == [9, 3, 3]

@@ -81,9 +81,13 @@ def test_names_order_bounds_and_text_play_no_part(load: Load, table: list[Row], 
     assert again.fingerprint == known.fingerprint
 
 
+MISSING = 9.0
+"""What `read` says of a cell that is no number; no cell holds it."""
+
+
 def read(row: Row) -> tuple[float, float, str, str] | None:
-    """A row as recognition sees it, None for a null one; 9 for what is no number."""
-    number = {"?": 9.0, "nan": 9.0, "1e308": np.inf}.get(row[0])
+    """A row as recognition sees it, None for a null one."""
+    number = {"?": MISSING, "nan": MISSING, "1e308": np.inf}.get(row[0])
     x = float(np.float32(row[0])) if number is None else number
     return (x + 0.0, float(row[1]), row[2], row[3]) if row[2] in "abc" else None
 
@@ -94,7 +98,8 @@ def test_tables_are_equal_only_if_their_columns_are(load: Load, one: list[Row], 
     """The fingerprint is a function of columns as multisets, and tells unequal ones apart."""
 
     def columns(table: list[Row]) -> list[list[Any]]:
-        kept = [row for row in map(read, table) if row]
+        present = [row for row in map(read, table) if row]
+        kept = [row for row in present if row[0] != MISSING] or present
         numbers = [sorted(row[j] for row in kept) for j in (0, 1)]
         texts = [[str(row[j]) for row in kept] for j in (2, 3)]
         return [*sorted(map(list, numbers)), *sorted(sorted(t.count(name) for name in set(t)) for t in texts)]
