@@ -157,7 +157,7 @@ def with_forecast(preview: Preview, made: Forecast, widths: Mapping[str, float],
 _OTHERWISE = "a rule of thumb calls this useless, the forecast does not; fit with the same like=... (--like)"
 _WIDE = (
     "a wide range, as measured on real tables: rows of so simple a model show too little of what noise does, and half "
-    "of the errors were more than 1.4 to 1.8 times the expected one"
+    "of the errors were more than 1 to 2 times the expected one"
 )
 _GUESSED = "a guess from the public schema alone; like=... (--like) foretells errors and their range"
 
