@@ -63,12 +63,12 @@ _UNSEEN = 0.01
 Measured: at most 0.001 where intervals hold, 0.03 for positions of towns, where four in five did not.
 """
 
-_COLLINEAR = 0.9
+_COLLINEAR = 0.85
 """Correlation of two columns in the mixture from which intervals are said to be too short.
 
-Components have no correlations of their own. Measured for five and six clusters: at 0.93 and 0.98 means are up to 12 %
-too small, beyond their intervals (flights, diamonds); at 0.87 and less they are not (magic, storms, weather). Two
-groups on a diagonal have such a correlation, too, and are warned of without need.
+Components have no correlations of their own. Measured for five and six clusters: at 0.87 to 0.98 means are up to 12 %
+off, beyond their intervals (magic, flights, diamonds; not batters); at 0.84 and less they are not (storms, weather).
+Two groups on a diagonal have such a correlation, too, and are warned of without need.
 """
 
 
@@ -193,8 +193,8 @@ def choose_clusters(
         notes.append(f"the sketch sees too little of the rows to be trusted (their density is off by {off})")
     if (correlation := _largest_correlation(finest)) > _COLLINEAR:
         notes.append(
-            f"two columns have a correlation of {correlation:.2f}: mean squares of many clusters may be a tenth too "
-            "small, more than intervals say"
+            f"two columns have a correlation of {correlation:.2f}: mean squares of many clusters may be a tenth off, "
+            "more than intervals say"
         )
     return ClusterChoice(
         level,
