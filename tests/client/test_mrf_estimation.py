@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import combinations, pairwise
 from typing import Any, Literal
 
@@ -11,11 +12,12 @@ import pytest
 from scipy.integrate import quad
 
 from bursar_models.arrays import FloatArray
-from bursar_models.mrf import Estimate, Graph, NoisyTable, estimate, estimate_chain, estimated_rows
+from bursar_models.mrf import Estimate, Graph, NoisyTable, _estimation, estimate, estimate_chain, estimated_rows
 from bursar_models.mrf._descent import minimized
 from bursar_models.mrf._estimation import ESTIMATORS, _shrunken, continued, merge, with_sums
 from bursar_models.mrf._inference import chain_marginals, exact
 from bursar_models.mrf._posterior import Posterior, tilted_gaussian, tilted_laplace
+from bursar_models.mrf._problem import _Shared
 from tests.each import each
 
 GRAPHS = {
@@ -449,9 +451,10 @@ def test_a_search_goes_on_where_another_one_ended() -> None:
     graph = GRAPHS["cycles"]
     tables = released(graph, 3, 10_000.0, 5.0, laplace=False)
     fewer = Graph(graph.sizes, graph.cliques[:-1])
-    before = continued(fewer, tables[:-1], 10_000.0)
-    assert continued(fewer, tables[:-1], 10_000.0, start=before.parameters).estimate.iterations < 12
-    new, on = continued(graph, tables, 10_000.0).estimate, continued(graph, tables, 10_000.0, start=before.parameters)
+    search = partial(continued, n_rows=10_000.0, most=500)
+    before = search(fewer, tables[:-1])
+    assert search(fewer, tables[:-1], start=before.parameters).estimate.iterations < 12
+    new, on = search(graph, tables).estimate, search(graph, tables, start=before.parameters)
     for one, other in zip(new.marginals, on.estimate.marginals, strict=True):
         assert one == pytest.approx(other, abs=1e-4)
     assert on.estimate.iterations < new.iterations
@@ -481,4 +484,43 @@ def test_many_overlapping_tables_take_few_evaluations() -> None:
         for a, b in pairs
         for counts in [np.bincount(table[:, a] * states + table[:, b], minlength=states**2)]
     ]
-    assert estimate(Graph((states,) * columns, pairs), tables, None).iterations < 150
+    found = continued(Graph((states,) * columns, pairs), tables, None, most=500)
+    assert found.estimate.iterations < 150
+
+
+def test_rows_that_noise_does_not_rule_out_are_not_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three pairs of columns agree in too few rows to be true together: some rows should not exist, and keep a chance.
+
+    Each of three columns of two states agrees with each other one in 32 % of the rows; at least a third is possible.
+    """
+    std, table = 30.0, 1e4 * np.array([[0.16, 0.34], [0.34, 0.16]])
+    graph = Graph((2, 2, 2), ((0, 1), (0, 2), (1, 2)))
+    tables = [NoisyTable(clique, table, std) for clique in graph.cliques]
+
+    def least() -> tuple[float, float]:
+        found = estimate(graph, tables, 1e4)
+        alike = sum(float(theta[0, 0]) for theta in found.log_potentials) - found.log_partition
+        return alike, max(float(np.abs(1e4 * part - table).max()) for part in found.marginals)
+
+    alike, away = least()
+    monkeypatch.setattr(_estimation, "_LEAN", 0.0)
+    before, nearest = least()
+    assert before < -30 < -12 < alike
+    assert away < nearest + std / 2
+
+
+def test_sums_of_shared_columns_are_those_of_the_tables() -> None:
+    """Sums over a column, and over a pair within three columns, by class; spread back, each cell gets its sum."""
+    scopes, shapes = [(0,), (0, 1), (2, 1), (0, 1, 2)], [(2,), (2, 3), (4, 3), (2, 3, 4)]
+    generator = np.random.default_rng(0)  # noqa: TID251 - test data
+    parts = [generator.random(shape) for shape in shapes]
+    vector, shared = np.concatenate([part.ravel() for part in parts]), _Shared.of(scopes, shapes)
+    # Column 0 is in three tables, 1 in three, 2 in two; each pair is in itself and in the three columns.
+    wanted = [parts[0], parts[1].sum(axis=1), parts[3].sum(axis=(1, 2))]
+    wanted += [parts[1].sum(axis=0), parts[2].sum(axis=0), parts[3].sum(axis=(0, 2))]
+    wanted += [parts[2].sum(axis=1), parts[3].sum(axis=(0, 1))]
+    wanted += [parts[1], parts[3].sum(axis=2), parts[2], parts[3].sum(axis=0).T]
+    assert shared.sums(vector) == pytest.approx(np.concatenate([part.ravel() for part in wanted]))
+    assert shared.less_mean(shared.sums(vector))[:2] == pytest.approx(wanted[0] - np.mean(wanted[:3], axis=0))
+    cells = shared.spread(np.ones(len(shared.classes)), len(vector))
+    assert [set(cells[part]) for part in (slice(2), slice(2, 8), slice(-24, None))] == [{1.0}, {3.0}, {5.0}]

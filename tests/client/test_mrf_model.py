@@ -18,7 +18,7 @@ import pytest
 
 import bursar
 from bursar_models import Graph, MarkovRandomField, NoisyTable, ReleasedTable, Variable, estimate
-from bursar_models.mrf._direct import between
+from bursar_models.mrf._direct import between, fitted_to_pairs
 from bursar_models.mrf._inference import exact, loopy
 
 mpl.use("Agg")
@@ -483,3 +483,29 @@ def test_a_pair_outside_of_the_cliques_is_answered_between_model_and_table() -> 
     halfway = between(model, table, 50.0, 1000.0)
     assert halfway == pytest.approx((model + table / 1000) / 2)
     assert between(model, np.full((2, 2), -5000.0), 1.0, 1000.0) == pytest.approx(model)
+
+
+def test_three_columns_have_the_answers_of_their_pairs() -> None:
+    """Pairs outside of the cliques are answered between model and table; three columns agree with all pairs."""
+    names = ("a", "b", "c")
+    chain = of_pairs(names, [("a", "b"), ("b", "c")])
+    apart = ReleasedTable(("a", "c"), np.array([[400.0, 100.0], [100.0, 400.0]]), 1e-3)
+    model = replace(chain, tables_=(apart,), n_rows=1000.0)
+    together = model.marginal(["c", "a", "b"])
+    assert together.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(together.sum(axis=2).T, apart.counts / 1000, atol=2e-3)
+    np.testing.assert_allclose(together.sum(axis=0), chain.marginal(["a", "b"]), atol=2e-3)
+    np.testing.assert_allclose(together.sum(axis=1).T, chain.marginal(["b", "c"]), atol=2e-3)
+    assert np.abs(chain.marginal(["a", "c"]) - apart.counts / 1000).max() > 0.05
+    # Without the table it is the model's own.
+    assert np.array_equal(chain.marginal(names), replace(model, tables_=()).marginal(names))
+
+
+def test_a_table_that_is_fitted_keeps_what_is_impossible() -> None:
+    """A state without probability keeps none, whatever the pairs say; nothing is divided by 0."""
+    table = np.zeros((2, 2, 2))
+    table[0, 0, :] = table[1, 1, :] = 0.25
+    wanted = np.full((2, 2), 0.25)
+    found = fitted_to_pairs(table, [((2,), wanted), ((1,), wanted), ((0,), wanted)])
+    assert found.sum() == pytest.approx(1.0)
+    assert np.array_equal(found > 0, table > 0)

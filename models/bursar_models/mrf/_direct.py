@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bursar_models.arrays import FloatArray
+
+MOST_FITTED = 2**18
+"""Maximum number of cells of a table that is fitted to its pairs: about a second of one CPU."""
+
+_TURNS = 5
+"""Turns of the fit: errors of triples on votes, wives, youth and crashes at epsilon 3 and 10 hardly change after 3."""
 
 
 def between(model: FloatArray, counts: FloatArray, std: float, rows: float) -> FloatArray:
@@ -27,3 +35,20 @@ def between(model: FloatArray, counts: FloatArray, std: float, rows: float) -> F
     found = np.maximum(rows * model + (1 - noise / distance) * away, 0.0)
     total = float(found.sum())
     return np.asarray(found / total) if total > 0 else model
+
+
+def fitted_to_pairs(table: FloatArray, pairs: Sequence[tuple[tuple[int, ...], FloatArray]]) -> FloatArray:
+    """Return probabilities that have nearly the sums of given pairs, and the further dependences of a table.
+
+    Each pair in turn rescales the table (Deming and Stephan 1940). Cells of probability 0 keep it.
+
+    Args:
+        table: probabilities of the cells.
+        pairs: for each pair of axes, the others, and the probabilities of the pair.
+    """
+    for _ in range(_TURNS):
+        for others, wanted in pairs:
+            sums = table.sum(axis=others)
+            table = table * np.expand_dims(np.divide(wanted, sums, out=np.zeros_like(sums), where=sums > 0), others)
+    total = float(table.sum())
+    return table / total if total > 0 else table

@@ -36,6 +36,15 @@ pairs of seven real tables are within 2 % up to 1, the log-likelihoods within 0.
 than 0.3 on six of them, and 0.05 worse on the smallest, marketing, where noise rules; 3 is another 0.11 worse.
 """
 
+_LEAN = 0.03
+"""Rows by which a count may move towards independent columns for each nat that rows gain, in noise: see `_leant`.
+
+Measured on the same noisy tables of "auto", two or three of each: birds, crashes, marketing, stones, wives and youth at
+epsilon 0.1, 1 and 3 (stones up to 1). Log-likelihoods are between 0.012 below those of 0 (stones at 1) and 0.201 above
+(wives at 0.1), errors of pairs and triples at most 1.1 % larger. With 0.1 it is 0.032 below and errors up to 3.2 %
+larger, on stones at 1; with 0.01 wives gain 0.181.
+"""
+
 FEW_BINS = 10
 """Largest number of bins that are estimated as categories, as if they had no order.
 
@@ -185,7 +194,8 @@ def continued(
         regularization: penalty.
         inference: method.
         start: parameters of the earlier search; tables that it lacks begin with 0. None begins anew.
-        most: maximum number of evaluations; None for that of `evaluations`.
+        most: maximum number of evaluations of a model on the way to others, which is not leant (`_leant`); None for
+            that of `evaluations`.
         ordered: as in `estimate`.
     """
     _check(n_rows, estimator, regularization)
@@ -227,14 +237,17 @@ def continued(
         found, iterations = starts[-1], 1
     else:
         found, iterations = _fitted(problem, guesses, estimator, regularization)
+    ended = {table.variables: part for table, part in zip(merged, found, strict=True)}
+    if estimator == "cgm" and how == "exact" and most is None:
+        found, more = _leant(problem, graph, merged, homes, found, problem.limit - iterations)
+        iterations += more
     potentials = _added(graph, merged, homes, found)
     marginals, log_partition = infer(potentials)
     potentials, less = canonical(graph, potentials)
     log_partition -= less
     if how == "exact":  # loopy inference would continue from messages that belong to the old potentials
         marginals, log_partition = infer(potentials)
-    found_model = Estimate(potentials, marginals, log_partition, rows, iterations, how)
-    return Fitted(found_model, {table.variables: part for table, part in zip(merged, found, strict=True)})
+    return Fitted(Estimate(potentials, marginals, log_partition, rows, iterations, how), ended)
 
 
 def estimate_chain(
@@ -537,6 +550,38 @@ def _cgm(problem: Problem, penalty: FloatArray) -> tuple[FloatArray, int]:
 
     lowest = problem.neutral - problem.posterior.highest() * rows / entropy
     return minimized(objective, problem.starts, lowest, tolerance(problem), problem.limit)
+
+
+def _leant(
+    problem: Problem,
+    graph: Graph,
+    tables: Sequence[NoisyTable],
+    homes: Sequence[int],
+    found: Sequence[FloatArray],
+    limit: int,
+) -> tuple[list[FloatArray], int]:
+    """Return parameters whose marginals are nearly those of `found`, and the number of evaluations, at most `limit`.
+
+    Noisy tables that no rows have together lie outside of the marginal polytope, and the model next to them on its
+    edge, where some rows are all but impossible, though noise says no such thing. So each parameter is as if it were
+    normal around independent columns, with the model's marginals as those of the rows.
+    """
+    places = {table.variables: place for place, table in enumerate(tables)}
+    if limit < 1 or not all(clique in places for clique in graph.cliques):
+        return list(found), 0
+    # Of the parameters of the same model, those nearest to independent columns: a search that is cut then stays near.
+    away = [part - other for part, other in zip(found, problem.split(problem.neutral), strict=True)]
+    shortest, _ = canonical(graph, _added(graph, tables, homes, away))
+    start = problem.split(problem.neutral)
+    for clique, part in zip(graph.cliques, shortest, strict=True):
+        start[places[clique]] = start[places[clique]] + part
+    penalty = _LEAN * problem.stds / problem.rows
+    observed, _ = problem.marginals(np.concatenate([part.ravel() for part in found]))
+    starts = [np.concatenate([part.ravel() for part in start]), problem.neutral]
+    # As in `_fitted`.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        leant, iterations = likeliest(problem, observed, penalty, starts, limit, towards=problem.neutral)
+    return problem.split(leant), iterations
 
 
 def _inference(graph: Graph, how: Literal["exact", "loopy"]) -> tuple[Infer, int]:

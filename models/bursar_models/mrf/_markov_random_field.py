@@ -18,7 +18,7 @@ from bursar_models._portable import Model
 from bursar_models._tables import Categories, Output
 from bursar_models.arrays import FloatArray, IntArray, frozen
 from bursar_models.budget import Receipt, ReleaseNoise
-from bursar_models.mrf._direct import between
+from bursar_models.mrf._direct import MOST_FITTED, between, fitted_to_pairs
 from bursar_models.mrf._estimation import ESTIMATORS, Estimator
 from bursar_models.mrf._graph import Graph, check_exact, is_exact, pairs_apart
 from bursar_models.mrf._inference import Calibrated, cached_tree, calibrate, draw, exact, gibbs, loopy, sum_to
@@ -165,7 +165,8 @@ class MarkovRandomField(Model):
         """Return the probabilities of the joint states of a few columns, one axis a column in the order of `columns`.
 
         Exact by elimination; where the graph is too dense for that, the approximate marginal of a clique. Columns that
-        are in no clique together, but in a released table, are answered between the model and that table.
+        are in no clique together, but in a released table, are answered between the model and that table. Three or more
+        have the model's dependences beyond pairs, and such answers for pairs.
 
         Raises:
             ValueError: a column that the model does not have, or columns whose table is too large to compute.
@@ -175,8 +176,19 @@ class MarkovRandomField(Model):
         within = any(set(names) <= set(clique) for clique in self.cliques_)
         if len(names) < 2 or within or self.n_rows is None or self.homogeneous_chain:
             return found
-        observed = self._evidence().observed(names)
-        return found if observed is None else between(found, observed.counts, observed.std, max(self.n_rows, 1.0))
+        observed, rows = self._evidence().observed, max(self.n_rows, 1.0)
+        if (table := observed(names)) is not None:
+            return between(found, table.counts, table.std, rows)
+        pairs, apart = [], False
+        for axes in combinations(range(len(names)), 2) if found.size <= MOST_FITTED else ():
+            pair, others = tuple(names[axis] for axis in axes), tuple(set(range(len(names))) - set(axes))
+            answer, table = found.sum(axis=others), None
+            if not any(set(pair) <= set(clique) for clique in self.cliques_):
+                table = observed(pair)
+            if table is not None:
+                answer, apart = between(answer, table.counts, table.std, rows), True
+            pairs.append((others, answer))
+        return fitted_to_pairs(found, pairs) if apart else found
 
     def conditional(self, columns: str | Sequence[str], given: Mapping[str, Any]) -> FloatArray:
         """Return the probabilities of the joint states of `columns` given values of others; as `marginal` otherwise.

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bursar_models.arrays import FloatArray, frozen
+from bursar_models.arrays import FloatArray, IntArray, frozen
 from bursar_models.mrf._descent import Solve, minimized
-from bursar_models.mrf._inference import spread, sum_to
 from bursar_models.mrf._posterior import Posterior
 
 _FLAT = 1e-12
@@ -92,14 +91,12 @@ class Problem:
         limit: int = MAX_ITERATIONS,
     ) -> None:
         self.rows, self._infer, self.limit = rows, infer, limit
-        self._scopes = [table.variables for table in tables]
-        parts = [*dict.fromkeys((v,) for scope in scopes for v in scope), *(s for s in scopes if len(s) > 1)]
-        holders = {part: [i for i, scope in enumerate(scopes) if set(part) <= set(scope)] for part in parts}
-        self._shared = {part: numbers for part, numbers in holders.items() if len(numbers) > 1}
         self._shapes = [table.counts.shape for table in tables]
         self._lengths = [table.counts.size for table in tables]
         ends = np.cumsum(self._lengths).tolist()
+        self._firsts = np.array([0, *ends[:-1]])
         self._places = [slice(end - length, end) for end, length in zip(ends, self._lengths, strict=True)]
+        self._shared = _Shared.of(scopes, self._shapes)
         self.stds = self._repeated([max(table.std, LEAST_STD) for table in tables])
         self.cells = self._repeated([float(length) for length in self._lengths])
         self.multiples = self._repeated(multiples)
@@ -139,34 +136,75 @@ class Problem:
         of magnitude less than the diagonal suggests, so that descent would be slow; they get their own steps.
         """
         # For independent cells the second derivative of A is about the marginal itself.
-        diagonal, parts = 1 / (marginals + own + _FLAT), self.split(own + _FLAT)
-        totals = [float(part.sum()) for part in parts]
-        rows = {
-            (number, part): sum_to(parts[number], self._scopes[number], part)
-            for part, numbers in self._shared.items()
-            for number in numbers
-        }
+        diagonal, curved, shared = 1 / (marginals + own + _FLAT), own + _FLAT, self._shared
+        totals = np.add.reduceat(curved, self._firsts)
+        rows = shared.sums(curved)
 
         def solve(vector: FloatArray) -> FloatArray:
-            pieces = self.split(vector)
-            steps = [np.full(piece.shape, piece.sum() / total) for piece, total in zip(pieces, totals, strict=True)]
+            steps = np.repeat(np.add.reduceat(vector, self._firsts) / totals, self._lengths)
             # Moves between tables leave their sum as it is, hence the mean of all moves is taken off.
-            for part, numbers in self._shared.items():
-                sums = [sum_to(pieces[number], self._scopes[number], part) for number in numbers]
-                moves = [
-                    (one - mean) / rows[number, part]
-                    for mean in [np.mean(sums, axis=0)]
-                    for one, number in zip(sums, numbers, strict=True)
-                ]
-                for mean in [np.mean(moves, axis=0)]:
-                    for move, number in zip(moves, numbers, strict=True):
-                        steps[number] += spread(move - mean, part, self._scopes[number])
-            return np.asarray(diagonal * vector + np.concatenate([step.ravel() for step in steps]))
+            moves = shared.less_mean(shared.less_mean(shared.sums(vector)) / rows)
+            return np.asarray(diagonal * vector + steps + shared.spread(moves, len(vector)))
 
         return solve
 
     def _repeated(self, values: Sequence[float]) -> FloatArray:
         return np.repeat(np.asarray(values, dtype=np.float64), self._lengths)
+
+
+@dataclass(frozen=True, eq=False)
+class _Shared:
+    """Sums over tables that have variables in common, as vectors.
+
+    Attributes:
+        cells: places of the cells that a sum adds, in the vector of all tables.
+        groups: number of the sum that each of them belongs to.
+        classes: for each sum, the number of its class: those of the same states of the same variables.
+        sizes: number of sums of each class, at least 2.
+    """
+
+    cells: IntArray
+    groups: IntArray
+    classes: IntArray
+    sizes: FloatArray
+
+    @classmethod
+    def of(cls, scopes: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...]]) -> _Shared:
+        """Return the sums over all variables, and all scopes of several, that more than one table has.
+
+        Args:
+            scopes: variables of each table.
+            shapes: shape of each table.
+        """
+        starts = np.cumsum([0, *map(math.prod, shapes)])
+        cells, groups, classes, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+        for part in [*dict.fromkeys((v,) for scope in scopes for v in scope), *(s for s in scopes if len(s) > 1)]:
+            holders = [place for place, scope in enumerate(scopes) if set(part) <= set(scope)]
+            if len(holders) < 2:
+                continue
+            for place in holders:
+                axes = [scopes[place].index(variable) for variable in part]
+                shape = tuple(shapes[place][axis] for axis in axes)
+                states = np.ravel_multi_index(tuple(np.indices(shapes[place])[axes]), shape).ravel()
+                cells.append(starts[place] + np.arange(len(states)))
+                groups.append(sum(map(len, classes)) + states)
+                classes.append(found + np.arange(math.prod(shape)))
+            found += math.prod(shape)
+        every = np.concatenate(classes)
+        sizes = np.bincount(every, minlength=found).astype(np.float64)
+        return cls(np.concatenate(cells), np.concatenate(groups), every, sizes)
+
+    def sums(self, vector: FloatArray) -> FloatArray:
+        """Return all sums of a vector of cells."""
+        return np.asarray(np.bincount(self.groups, vector[self.cells], len(self.classes)), np.float64)
+
+    def less_mean(self, values: FloatArray) -> FloatArray:
+        """Return values of the sums, less the mean of each class."""
+        return np.asarray(values - (np.bincount(self.classes, values, len(self.sizes)) / self.sizes)[self.classes])
+
+    def spread(self, values: FloatArray, length: int) -> FloatArray:
+        """Return a vector of cells that has the value of each sum at all cells that it adds."""
+        return np.asarray(np.bincount(self.cells, values[self.groups], length), np.float64)
 
 
 def _prior_means(table: NoisyTable, expected: FloatArray | None) -> FloatArray:
@@ -176,17 +214,24 @@ def _prior_means(table: NoisyTable, expected: FloatArray | None) -> FloatArray:
 
 
 def likeliest(
-    problem: Problem, observed: FloatArray, penalty: FloatArray, starts: Sequence[FloatArray], limit: int
+    problem: Problem,
+    observed: FloatArray,
+    penalty: FloatArray,
+    starts: Sequence[FloatArray],
+    limit: int,
+    *,
+    towards: FloatArray | float = 0.0,
 ) -> tuple[FloatArray, int]:
     """Return the parameters of maximum likelihood for probabilities `observed`, and the number of evaluations.
 
-    Maximizes theta . observed - A(theta) - sum of penalty theta^2 / 2.
+    Maximizes theta . observed - A(theta) - sum of penalty (theta - towards)^2 / 2.
     """
 
     def objective(theta: FloatArray) -> tuple[float, FloatArray, Solve]:
         marginals, log_partition = problem.marginals(theta)
-        value = log_partition - float(theta @ observed) + 0.5 * float(penalty * theta @ theta)
-        return value, marginals - observed + penalty * theta, problem.solver(marginals, penalty)
+        away = theta - towards
+        value = log_partition - float(theta @ observed) + 0.5 * float(penalty * away @ away)
+        return value, marginals - observed + penalty * away, problem.solver(marginals, penalty)
 
     return minimized(objective, starts, np.full(observed.shape, -np.inf), tolerance(problem), limit)
 

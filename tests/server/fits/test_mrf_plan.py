@@ -18,7 +18,15 @@ from bursar_amounts import rho_of
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, SelectionEvent
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import UNIT_ROWS, CodedColumn, InvalidFieldsError, PublicTable, mrf
-from bursar_server.fits.mrf._plan import DEFAULT_SHARE, DIRECT, LEAST_SINGLES, MOST_NUMBERS, MOST_SINGLES, OF_CHOICES
+from bursar_server.fits.mrf._plan import (
+    DEFAULT_SHARE,
+    DIRECT,
+    LEAST_SINGLES,
+    MOST_NUMBERS,
+    MOST_SINGLES,
+    OF_CHOICES,
+    SINGLES_FOR,
+)
 from bursar_server.fits.mrf._reuse import MOST_REUSED
 from bursar_server.fits.mrf._rounds import Rounds
 from bursar_server.fits.mrf._schema import MOST_CLIQUES
@@ -321,13 +329,13 @@ def test_what_is_asked_without_a_graph_is_chosen_in_rounds() -> None:
 
 
 def test_rounds_are_as_many_as_noise_allows() -> None:
-    """Public numbers decide: one to three for each column, two where the number of rows is unknown."""
+    """Public numbers decide: a half to three for each column, two where the number of rows is unknown."""
     rows = (100, 5_000_000, None)
     few, many, unknown = (plan(people(adjacency=AR, rows=n), auto={}, spend=types_pb2.Spend(rho=0.01)) for n in rows)
-    assert [made.parameters["rounds"] for made in (few, many, unknown)] == [5, 15, 10]
+    assert [made.parameters["rounds"] for made in (few, many, unknown)] == [3, 15, 10]
     singles = [float(sum(costs(made, pure=False)[:5])) / 0.01 for made in (few, many, unknown)]
     left = 1 - float(DIRECT)  # of the spend, where tables of all pairs are released
-    assert singles == pytest.approx([float(MOST_SINGLES), left * float(LEAST_SINGLES), float(LEAST_SINGLES)])
+    assert singles == pytest.approx([float(MOST_SINGLES), left * float(LEAST_SINGLES), float(SINGLES_FOR) / 20])
     for made in (few, many, unknown):
         times = sum(isinstance(event, SelectionEvent) for event in made.events)
         choices, tables = (costs(made, pure=False)[5 + odd : 5 + 2 * times : 2] for odd in (0, 1))
@@ -410,8 +418,9 @@ def test_too_much_to_choose_from_is_refused_with_what_fits() -> None:
     assert candidates_among(wide(62, 60), twelve) == {2: 66}
     assert candidates_among(wide(62, 5), twelve) == {2: 66, 3: 220, 4: 495, 5: 792}
     assert candidates_among(wide(62, 3), twelve) == {k: math.comb(12, k) for k in range(2, 8)}
-    assert refused(wide(62, 45), auto={}) == ["graph"]
-    assert "choices among 1,953 sets take too long" in message_of(wide(62, 45), auto={})
+    many = {"auto": {}, "spend": types_pb2.Spend(rho=100.0)}
+    assert refused(wide(62, 45), **many) == ["graph"]
+    assert "choices among 1,953 sets take too long" in message_of(wide(62, 45), **many)
     assert plan(wide(62, 10), auto={}).events
 
 
@@ -428,7 +437,7 @@ def test_rounds_that_take_too_long_are_refused_with_the_columns_that_do_not() ->
     sizes = [1000, 1000, 8, 8, 1000, 8, 8, 8]
     columns = tuple(CodedColumn(f"v{i}", tuple(map(str, range(size)))) for i, size in enumerate(sizes))
     mixed = PublicTable("people", people().numeric, RO, 1, 5000, columns)
-    assert "9 choices among 36 sets take too long; without v1, v4 they do not;" in message_of(mixed, auto={})
+    assert "5 choices among 36 sets take too long; without v1, v4 they do not;" in message_of(mixed, auto={})
     assert plan(mixed, auto={}, columns=["v0", "v2", "v3", "v5", "v6", "v7"]).events
 
 
