@@ -80,6 +80,35 @@ def planted() -> Iterator[Table]:
         yield Table(f"planted {number + 1}", False, np.clip(means[z] + 0.1 * rng.standard_normal((n, d)), -1, 1), k)
 
 
+def lines() -> Iterator[Table]:
+    """Make tables of one or two lines, with features and noise of several laws."""
+    for number, (n, d, k, noise, law) in enumerate(
+        [
+            (8_000, 2, 1, 0.1, "uniform"),
+            (20_000, 3, 1, 0.2, "uniform"),
+            (20_000, 5, 1, 0.1, "correlated"),
+            (10_000, 4, 1, 0.1, "heavy"),
+            (30_000, 6, 1, 0.15, "skewed"),
+            (20_000, 2, 2, 0.05, "uniform"),
+            (20_000, 4, 2, 0.1, "correlated"),
+            (10_000, 3, 2, 0.05, "uniform"),
+        ]
+    ):
+        rng = generator(9, number)
+        match law:
+            case "correlated":
+                X = 0.3 * (rng.standard_normal((n, d)) + rng.standard_normal((n, 1)))
+            case "skewed":
+                X = rng.exponential(0.3, (n, d)) - 0.9
+            case _:
+                X = rng.uniform(-1, 1, (n, d))
+        X = np.clip(X, -1, 1)
+        slopes = rng.uniform(-0.4, 0.4, (k, d)) * (3 / d) ** 0.5
+        residuals = rng.standard_t(3, n) / 3**0.5 if law == "heavy" else rng.standard_normal(n)
+        y = (X * slopes[rng.integers(0, k, n)]).sum(axis=1) + noise * residuals
+        yield Table(f"lines {number + 1}, {law}", False, np.column_stack([X, np.clip(y, -1, 1)]), k)
+
+
 def real() -> Iterator[Table]:
     """Load the real tables that are installed."""
     for table, rows in installed(NUMBERS):
@@ -195,14 +224,14 @@ def categories_table(names: list[str], sizes: Sequence[int], n: int) -> PublicTa
 def regressions(seeds: int, *, quick: bool) -> list[Json]:
     """Measure FitGradientEM's regressions of a table's last column, with priors of its kind and of a mixture."""
     found = []
-    for table in [*planted(), *real()]:
+    for table in [*lines(), *planted(), *real()]:
         n, d = table.rows.shape
-        if not 3 <= d <= (6 if quick else 16):
+        if not 2 <= d <= (6 if quick else 16):
             continue
         names = names_of(d)
         columns: list[Column] = [NumericColumn(name, "", -1.0, 1.0) for name in names]
         public = number_table(n, d)
-        for k in (1, 2):
+        for k in (table.k,) if table.name.startswith("lines") else (1, 2):
             request = bursar.GradientEM(model="mixture_of_regressions", target=names[-1], n_components=k)
             for prior, asked in (("lines", request), ("mixture", bursar.DPEM(n_components=8, columns=names))):
                 like = fitted(asked, bursar.rho(RHO / 4), public, array_rows(table.rows))

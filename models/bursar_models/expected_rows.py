@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import erfinv
 
 from bursar_models._gaussian_mixture import GaussianMixture
 from bursar_models._kmeans import KMeans
@@ -178,8 +179,22 @@ def _on_lines(
     # Another seed for the rest, so that targets do not depend on how many numbers the features took.
     lines, rng = X @ np.atleast_2d(model.coef_).T + np.atleast_1d(model.intercept_), public_generator(seed + 1)
     z = rng.choice(lines.shape[1], n, p=model.weights_ if isinstance(model, MixtureOfRegressions) else None)
-    y = lines[np.arange(n), z] + np.atleast_1d(model.noise_std_)[z] * rng.standard_normal(n)
+    y = lines[np.arange(n), z] + np.atleast_1d(model.noise_std_)[z] * _residuals(model, n, seed + 2)
     return dict(zip([*model.columns, model.target], [*X.T, y], strict=True))
+
+
+def _residuals(model: LinearRegression | MixtureOfRegressions, n: int, seed: int) -> FloatArray:
+    """Draw residuals in units of the noise, (n,): as far from a line as the released counts by distance have rows."""
+    rng = public_generator(seed)
+    radii = None if model.trace is None else model.trace.radii
+    if radii is None or not (radii.counts > 0).any():
+        return rng.standard_normal(n)
+    shares = np.maximum(radii.counts, 0.0)
+    cell = rng.choice(len(shares), n, p=shares / shares.sum())
+    lower, upper = np.concatenate([[0.0], radii.levels]), np.concatenate([radii.levels, [1.0]])
+    below = rng.uniform(lower[cell], upper[cell])
+    # A share of a normal law within a distance; the sign of a residual is not released.
+    return np.asarray(rng.choice([-1.0, 1.0], n) * np.sqrt(2.0) * erfinv(np.minimum(below, 1.0 - 1e-12)))
 
 
 def _feature_moments(model: LinearRegression | MixtureOfRegressions) -> tuple[FloatArray, FloatArray] | None:

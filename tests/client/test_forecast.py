@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 
 import bursar
 from bursar.testing import Server
@@ -172,6 +173,19 @@ def test_rows_of_every_model(toy: bursar.Dataset) -> None:
     rows = rows_like(guess, [HEIGHT, ARM], 400, 0)
     assert set(rows["group"]) == {0.0, 1.0}
     assert (rows["height"] == 100).mean() == pytest.approx(0.75, abs=0.15)
+
+
+def test_residuals_are_as_far_from_a_line_as_released_rows() -> None:
+    """Half of the rows near the line and half beyond two deviations, on both sides; noise below zero is no row."""
+    radii = bursar.RadiusCounts(np.array([0.5, 0.95]), np.array([5000.0, -20.0, 5000.0]), 30.0, 1)
+    trace = bursar.GradientTrace("recentred", np.zeros((2, 1, 2)), np.zeros((1, 2)), np.ones(1), 1.0, 1, radii)
+    line = bursar.LinearRegression(np.array([0.5]), 10.0, 2.0, columns=("height",), target="weight", trace=trace)
+    rows = rows_like(line, [HEIGHT, WEIGHT], 4000, 0)
+    away = (rows["weight"] - 0.5 * rows["height"] - 10) / 2
+    ends = scipy.stats.norm.ppf([0.75, 0.975])
+    assert (np.abs(away) < ends[0]).mean() == pytest.approx(0.5, abs=0.05)
+    assert ((np.abs(away) > ends[0]) & (np.abs(away) < ends[1])).sum() == 0
+    assert (away > 0).mean() == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize(

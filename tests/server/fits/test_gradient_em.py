@@ -25,7 +25,7 @@ from bursar_server.fits.gradient_em._normal import (
     response,
     unclip,
 )
-from bursar_server.fits.gradient_em._regression import cautious, near_middle
+from bursar_server.fits.gradient_em._regression import _features, cautious, near_middle
 from bursar_server.fits.gradient_em._run import _Track, averaged_noise, settled
 from bursar_server.fits.gradient_em._statistics import Transform
 from bursar_server.vault import ArrayRows, Release, exact_sum
@@ -145,7 +145,7 @@ def test_mixture_of_regressions_is_found(variant: Any) -> None:
     assert array(model.noise_std) == pytest.approx(np.ones(2), abs=0.05)
     assert list(model.columns) == ["x0", "x1"]
     assert model.target == "y"
-    assert array(model.iterates).shape == (17, 2, 3)
+    assert array(model.iterates).shape == (33, 2, 3)
 
 
 def test_symmetric_regressions_are_found() -> None:
@@ -183,6 +183,22 @@ def test_collinear_features_predict_as_well_as_one() -> None:
     assert slopes[:2].sum() == pytest.approx(3.0, abs=0.1)
     assert np.abs(slopes).max() < 20
     assert intercept + 0.5 * slopes[2] == pytest.approx(0.0, abs=0.1)
+
+
+def test_steps_start_at_no_slope_that_is_noise() -> None:
+    """Two features are nearly one: what tells them apart is below the look's noise, and first slopes have none of it.
+
+    The line's larger part stays, and the covariance that is released is as narrow as noise has left it.
+    """
+    covariance, noise = np.array([[1.0, 0.999], [0.999, 1.0]]) / 9.0, 0.003
+    narrow = np.array([1.0, -1.0]) / 2.0**0.5
+    for seed in range(20):
+        released = covariance + noise * np.diag(drawn(seed).standard_normal(2))
+        found = _features(released, noise)
+        line = found.whitener @ found.line(released @ np.ones(2) + 1.5 * noise * narrow, noise)
+        assert abs(line @ narrow) < 0.05, "a covariance of one and a half deviations begins no slope"
+        assert line.sum() == pytest.approx(2.0, rel=0.1)
+        assert np.linalg.eigvalsh(found.covariance)[0] <= max(np.linalg.eigvalsh(released)[0], 0.0) + 0.2 * noise
 
 
 def test_regression_with_missing_features_is_found() -> None:

@@ -181,6 +181,14 @@ def test_steps_do_not_depend_on_the_noise() -> None:
     assert plan(table(rows=500), **noisy, iterations=9).settings.T == 9
 
 
+@pytest.mark.parametrize(("k", "steps"), [(1, 32), (2, 32), (3, 48), (4, 48), (8, 64), (64, 112)])
+def test_more_lines_take_more_steps(k: int, steps: int) -> None:
+    """Each doubling of the lines takes as many steps as b and -b take in all, beside the look and the last release."""
+    lines = {"model": fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS, "target": "y"}
+    assert plan(table(target=5.0), **lines, n_components=k).iterations == steps + 2
+    assert plan(table(target=5.0), **lines, symmetric=True).iterations == 16 + 2
+
+
 def test_units_and_noise_are_the_datas() -> None:
     """A given noise level is in the columns' common unit, in half-widths if asked, or in the target's."""
     columns = (BoundedColumn("x", -10, 10), BoundedColumn("y", 0, 10))

@@ -159,13 +159,8 @@ class MissingCovariates:
 
     def answer(self, view: View, state: State) -> Answer:
         """Implement `Model.answer`: slopes and intercept, and the distribution of missing features."""
-        unit = self.frame.unit[:-1]
-        return replace(
-            _regression.answer(self.frame, view, state, intercept=True),
-            feature_means=self.frame.centre[:-1] + unit * view.shift[:-1],
-            feature_std=unit / np.diag(view.whitener),
-            feature_covariance=None,
-        )
+        found = _regression.answer(self.frame, view, state, intercept=True)
+        return replace(found, feature_std=self.frame.unit[:-1] / np.diag(view.whitener))
 
     def errors(self, view: View, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Implement `Model.errors`: those of slopes and intercept."""

@@ -6,7 +6,7 @@ intercept; the working target is z_y - shift_y. Without an intercept the origin 
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -36,6 +36,9 @@ _USUAL, _USUAL_SPREAD = 1.0 / 9.0, 1.0
 
 It applies before the look, and after one that noise dominates.
 """
+
+_CERTAIN = 2.0
+"""Slope of the look, in standard deviations of its noise, from which steps start at a part of it. Chosen, not tuned."""
 
 _NODES = 256
 """Number of nodes of the integral over possible variances. Chosen, not tuned."""
@@ -67,30 +70,60 @@ def view_of_moments(
     second = np.clip(moments[1:, 1:] / rows, -1.0, 1.0)
     shift = near_middle(mean, noise / 2.0**0.5) if intercept else zero(frame)
     about = second - np.outer(mean, mean) + np.outer(mean - shift, mean - shift)
-    whitener = _whitener(about[:-1, :-1], noise)
+    features = _features(about[:-1, :-1], noise)
     spread = cautious(float(about[-1, -1]), noise) ** 0.5
-    line = near_middle(whitener @ about[:-1, -1], noise / 2.0**0.5 * _size_of(whitener))
-    return View(rows, spread, shift, whitener, np.ones(size - 2), line * min(1.0, spread / max(_length(line), 1e-300)))
+    line = features.line(about[:-1, -1], noise / 2.0**0.5)
+    line *= min(1.0, spread / max(float(np.linalg.norm(line)), 1e-300))
+    return View(rows, spread, shift, features.whitener, np.ones(size - 2), line, features.covariance)
 
 
-def _length(vector: FloatArray) -> float:
-    return float(np.linalg.norm(vector))
+@dataclass(frozen=True)
+class _Features:
+    """Released covariance of features.
+
+    Attributes:
+        values: its eigenvalues, (features,); noise may have made them negative.
+        raised: eigenvalues that features are whitened by, (features,): no direction looks narrower than its noise.
+        vectors: eigenvectors as columns, (features, features).
+    """
+
+    values: FloatArray
+    raised: FloatArray
+    vectors: FloatArray
+
+    @property
+    def whitener(self) -> FloatArray:
+        """Symmetric inverse root, (features, features)."""
+        return np.asarray((self.vectors / np.sqrt(self.raised)) @ self.vectors.T)
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance as released, (features, features), with the directions that noise has left no width."""
+        return np.asarray((self.vectors * np.maximum(self.values, 0.0)) @ self.vectors.T)
+
+    def line(self, with_target: FloatArray, noise: float) -> FloatArray:
+        """Return slopes of one regression on whitened features, 0 in directions where they may be noise.
+
+        Steps hardly move in directions that are narrower than their noise, so what starts there stays.
+
+        Args:
+            with_target: covariances of the features with the target, (features,).
+            noise: standard deviation of the noise on each.
+        """
+        along = self.vectors.T @ with_target / np.sqrt(self.raised)
+        share = 1.0 - (_CERTAIN * noise) ** 2 / np.maximum(self.raised * along**2, 1e-300)
+        return np.asarray(self.vectors @ (np.maximum(share, 0.0) * along))
 
 
-def _size_of(matrix: FloatArray) -> float:
-    """Return the root mean square factor by which a matrix lengthens noise."""
-    return _length(matrix) / math.sqrt(len(matrix))
-
-
-def _whitener(covariance: FloatArray, noise: float) -> FloatArray:
-    """Return the symmetric inverse root of a covariance matrix with noise on its entries (Ledoit and Wolf 2004)."""
+def _features(covariance: FloatArray, noise: float) -> _Features:
+    """Return a covariance matrix with noise on its entries, shrunk to a multiple of 1 (Ledoit and Wolf 2004)."""
     d = len(covariance)
     mean = cautious(float(np.trace(covariance)) / d, noise / d**0.5)
     dispersion = float(np.sum((covariance - mean * np.eye(d)) ** 2))
     share = min(1.0, noise**2 * by_chance(d * (d + 1) / 2.0) / max(dispersion, 1e-300))
     values, vectors = np.linalg.eigh((1.0 - share) * covariance + share * mean * np.eye(d))
     least = max(_LEAST_EIGENVALUE * mean, min((1.0 - share) * noise * (d / 2.0) ** 0.5, mean))
-    return np.asarray((vectors / np.sqrt(np.maximum(values, least))) @ vectors.T)
+    return _Features(values, np.maximum(values, least), vectors)
 
 
 def cautious(variance: float, noise: float) -> float:
@@ -165,10 +198,8 @@ def answer(frame: GradientFrame, view: View, state: State, *, intercept: bool) -
         return Answer(coefficients, np.zeros(len(state.theta)), state.sigma * unit[-1])
     means = centre[:-1] + unit[:-1] * view.shift[:-1]
     intercepts = centre[-1] + unit[-1] * (view.shift[-1] + state.theta[:, 0]) - coefficients @ means
-    root = unit[:-1, None] * np.linalg.inv(view.whitener)
-    return Answer(
-        coefficients, intercepts, state.sigma * unit[-1], feature_means=means, feature_covariance=root @ root.T
-    )
+    covariance = view.covariance * np.outer(unit[:-1], unit[:-1]) if view.covariance.size else None
+    return Answer(coefficients, intercepts, state.sigma * unit[-1], feature_means=means, feature_covariance=covariance)
 
 
 def errors(
