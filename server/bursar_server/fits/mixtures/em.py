@@ -179,13 +179,15 @@ def from_cells(cells: Cells, moments: Moments, rules: Rules = SETTLED) -> Mixtur
     least = 0.1 * levels
     if rules.cautious:
         noise = np.array([cell.noise for cell in cells])
-        d = means.shape[1]
+        each, d = noise / spectral_noise(1.0, means.shape[1], moments), means.shape[1]
         pooled = np.tensordot(counts / np.sum(counts), matrices, axes=1)
         level = max(float(np.trace(pooled)) / d, rules.floor)
         # Noise may leave an empty cell without width: such a component would never get a row again.
         levels = np.maximum(levels, np.minimum(noise, level))
-        pooled = pooled * (levels / level)[:, None, None]
-        matrices = _drawn(matrices, pooled, noise / spectral_noise(1.0, d, moments), moments)
+        # In units of a matrix with thin directions of noise rows lie far out, and covariances would grow.
+        of_pooled = np.array([np.linalg.norm(counts / np.sum(counts) * each)])
+        pooled = _drawn(pooled[None], level * np.eye(d), of_pooled, moments) * (levels / level)[:, None, None]
+        matrices = _drawn(matrices, pooled, each, moments)
         least = np.maximum(np.minimum(noise, least), 1e-3 * levels)
     values, vectors = np.linalg.eigh(matrices)
     values = np.clip(values, least[:, None], 10.0 * levels[:, None])
