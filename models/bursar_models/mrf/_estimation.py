@@ -219,6 +219,9 @@ def continued(
     # Closed forms: where the tables are pairs of a tree the second is nearly the answer, and the search is short.
     starts = starting_points(scopes, guesses)
     limit = evaluations(work, sum(table.counts.size for table in merged))
+    leans = estimator == "cgm" and how == "exact" and most is None
+    # What is left of the evaluations is for `_leant`.
+    own_limit = max(1, limit * 4 // 5) if leans else min(limit, most or limit)
     problem = Problem(
         merged,
         rows,
@@ -227,7 +230,7 @@ def continued(
         starts,
         expected,
         scopes,
-        limit if most is None else min(limit, most),
+        own_limit,
     )
     # The start of independent columns stays beside it: the search takes the better one.
     if start is not None:
@@ -238,8 +241,8 @@ def continued(
     else:
         found, iterations = _fitted(problem, guesses, estimator, regularization)
     ended = {table.variables: part for table, part in zip(merged, found, strict=True)}
-    if estimator == "cgm" and how == "exact" and most is None:
-        found, more = _leant(problem, graph, merged, homes, found, problem.limit - iterations)
+    if leans:
+        found, more = _leant(problem, graph, merged, homes, found, limit - iterations)
         iterations += more
     potentials = _added(graph, merged, homes, found)
     marginals, log_partition = infer(potentials)
