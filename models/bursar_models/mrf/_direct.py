@@ -49,6 +49,8 @@ def fitted_to_pairs(table: FloatArray, pairs: Sequence[tuple[tuple[int, ...], Fl
     for _ in range(_TURNS):
         for others, wanted in pairs:
             sums = table.sum(axis=others)
-            table = table * np.expand_dims(np.divide(wanted, sums, out=np.zeros_like(sums), where=sums > 0), others)
+            # Sums so small that a quotient would overflow are as good as 0.
+            ratios = np.divide(wanted, sums, out=np.zeros_like(sums), where=sums > 1e-300)
+            table = table * np.expand_dims(ratios, others)
     total = float(table.sum())
     return table / total if total > 0 else table

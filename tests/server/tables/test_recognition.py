@@ -82,7 +82,7 @@ def test_names_order_bounds_and_text_play_no_part(load: Load, table: list[Row], 
 
 
 MISSING = 9.0
-"""What `read` says of a cell that is no number; no cell holds it."""
+"""Answer of `read` to a cell that is no number; no cell holds it."""
 
 
 def read(row: Row) -> tuple[float, float, str, str] | None:
