@@ -168,8 +168,9 @@ class Suggestion(TableText):
         preview: of the fit with that spend.
         target: what was asked for.
         expected: what the preview promises of each part of it, by its name.
-        low: with a forecast, the spend at which one fit in ten would be as accurate; None for rules of thumb.
-        high: spend at which nine in ten would be.
+        low: with a forecast, the spend at which one fit in ten would be as accurate, or one in twenty if its range is
+            wide; None for rules of thumb.
+        high: spend at which nine in ten would be, or nineteen in twenty.
         instead: another fit that is usually better at the same spend, and what this one is for; "" for none.
     """
 
@@ -192,7 +193,9 @@ class Suggestion(TableText):
         if self.preview.forecast is not None:
             source = "foretold" + (" from a guess" if self.preview.forecast.guessed else "")
         if self.low is not None and self.high is not None:
-            source += f": one fit in ten would do with {self._cost(self.low)}, nine in ten with {self._cost(self.high)}"
+            wide = self.preview.forecast is not None and self.preview.forecast.wide
+            few, most = ("one fit in twenty", "nineteen") if wide else ("one fit in ten", "nine")
+            source += f": {few} would do with {self._cost(self.low)}, {most} with {self._cost(self.high)}"
         more = f"{self.preview.fits_left} like it are left"
         cost = f"{cost}; {more}" if self.affordable else f"more than is left: {cost}"
         return f"Suggestion: {self.spend!r}, which is {cost}; {source}{self.instead and '; '}{self.instead}"

@@ -270,7 +270,9 @@ def test_a_forecast_is_turned_around_in_few_tries(first: bursar.Spend, power: fl
     least = amount * (found.expected["mean_error of x"] / 0.5) ** (1 / power)
     assert amount_of(found.low) == pytest.approx(low * least, rel=0.02)
     assert amount_of(found.high) == pytest.approx(high * least, rel=0.02)
-    assert "nine in ten with" in repr(found)
+    assert "one fit in ten would do with" in repr(found)
+    wide = replace(forecast_of(1.0), wide=True)
+    assert "one fit in twenty would do with" in repr(replace(found, preview=replace(found.preview, forecast=wide)))
 
 
 def test_a_forecast_that_no_spend_betters_is_said() -> None:
