@@ -35,6 +35,7 @@ def test_the_notebook_names_no_machine_and_runs_nothing() -> None:
     assert len(text) < 1_000_000
 
 
+@pytest.mark.slow
 def test_every_fit_of_the_sdk_is_in_the_tour() -> None:
     """And what there is before and after paying."""
     code = "\n".join(cell.source for cell in _code(read()))
@@ -65,6 +66,7 @@ def test_a_cell_that_fails_fails_the_run(tmp_path: Path) -> None:
     assert cells[2].outputs == []
 
 
+@pytest.mark.slow
 def test_an_output_of_another_kind_is_seen() -> None:
     """A picture that is gone, a first line with other words; numbers may differ."""
     import nbformat

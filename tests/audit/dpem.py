@@ -208,12 +208,10 @@ TARGETS: dict[str, Callable[[], Target]] = {
 QUICK = frozenset(
     {
         "full, replace",
-        "units of three rows, add or remove",
         "diagonal, one step, replace",
         "tied, maximum a posteriori, add or remove",
         "split start, replace",
         "background, replace",
-        "background, one component, replace",
         "precise counts beside a background, replace",
         "k-means, add or remove",
         "Laplace, replace",

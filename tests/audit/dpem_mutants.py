@@ -167,7 +167,7 @@ def wrong_sensitivities() -> list[Mutant]:
         planted("clip x 1.5", wide_ball, *told, n=1_400, slow=True),
         planted("scatter about the noised mean", far_mean, *told, n=50, slow=True),
         planted("a row in two bins", two_bins, "T0 agreement", "T4 sensitivity", n=10, slow=True),
-        planted("a row in two halves", two_halves, "T0 agreement", "T4 sensitivity", n=10),
+        planted("a row in two halves", two_halves, "T0 agreement", "T4 sensitivity", n=10, slow=True),
         planted("a row in two cells", two_cells, "T0 agreement", "T4 sensitivity", n=10, slow=True),
         planted("a report that no one paid for", unpaid, "T5 arithmetic", n=10),
         planted("a background that no one paid for", alone, "T4 sensitivity", n=10),

@@ -249,6 +249,7 @@ def test_noise_alone_gives_no_empty_model() -> None:
     assert model.weights.min() > 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "noise"), [(2, 1.0), (2, 10.0), (5, 1.0), (5, 5.0), (5, 100.0)])
 def test_where_noise_rules_centres_are_no_worse_than_one(d: int, noise: float) -> None:
     """They stay about the mean of the rows, and do not chase the noise to the walls of the box."""

@@ -47,6 +47,7 @@ def test_errors_are_as_large_as_they_are_said_to_be() -> None:
     assert 0.45 < float(np.mean(squares)) < 1.75
 
 
+@pytest.mark.slow
 def test_more_steps_make_shorter_intervals() -> None:
     """Noise averages over steps: an interval of sixteen is shorter than one of two."""
     few, many = (released("diag", 3, noise=200.0, steps=steps).intervals()["means_[0].a"] for steps in (2, 16))

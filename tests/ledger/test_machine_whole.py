@@ -328,7 +328,7 @@ def _die(path: Path, ask: Ask, stores: bool) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-TestWholeLedgerMachine = WholeLedgerMachine.TestCase
+TestWholeLedgerMachine = pytest.mark.slow(WholeLedgerMachine.TestCase)
 TestWholeLedgerMachine.settings = settings(max_examples=15, stateful_step_count=25)
 
 

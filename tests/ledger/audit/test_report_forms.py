@@ -49,6 +49,7 @@ def test_the_pdf_says_what_the_page_says(run: Run, study: Path, tmp_path: Path) 
     assert not {"/AA", "/Names"} & set(reader.root_object)
 
 
+@pytest.mark.slow
 def test_the_pdf_has_other_languages_and_escapes_what_its_font_lacks(
     run: Run, ledger: Ledger, path: Path, tmp_path: Path
 ) -> None:

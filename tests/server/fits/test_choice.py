@@ -49,6 +49,7 @@ def test_the_planted_number_is_chosen_and_its_mixture_returned() -> None:
     assert np.allclose(array(model.weights), 1 / 3, atol=0.05)
 
 
+@pytest.mark.slow
 def test_one_group_is_one_component() -> None:
     """The largest number is not what is chosen where there is nothing to tell apart.
 

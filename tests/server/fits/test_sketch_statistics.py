@@ -222,6 +222,7 @@ def _each_alone(phases: Any, cosines: Any, sines: Any) -> None:
         cosines[i], sines[i] = _kernel._exponential(phases[i : i + 1], 1)
 
 
+@pytest.mark.slow
 def test_cosines_and_sines_are_accurate_and_within_the_circle() -> None:
     """A dense grid of half turns and its exceptional points are tried; none is on the circle or outside."""
     special = np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 7.5], dtype=np.float32)
