@@ -16,7 +16,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from bursar_amounts import COST_UNIT, DELTA_UNIT
 
-from . import _accounts, _administration, _credentials, _datasets, _debits
+from . import _accounts, _administration, _datasets, _debits
 from ._backup import copy_to
 from ._entries import Entry, EntryKind
 from ._opening import BUSY_SECONDS
@@ -163,11 +163,11 @@ class Ledger:
     releases = _method(_debits.releases)
 
     # Credentials.
-    issue_credential = _method(_credentials.issue)
-    revoke_credential = _method(_credentials.revoke)
-    administrators = _method(_credentials.administrators)
-    credentials = _method(_credentials.all_credentials)
-    credential = _method(_credentials.live)
+    issue_credential = _method(_accounts.issue)
+    revoke_credential = _method(_accounts.revoke)
+    administrators = _method(_accounts.administrators)
+    credentials = _method(_accounts.all_credentials)
+    credential = _method(_accounts.live)
 
     def entries(self, first: int = 1, limit: int | None = None) -> Iterator[Entry]:
         """Return entries from number `first` on, at most `limit` of them."""

@@ -6,7 +6,7 @@ and the session's meter refuses any other release. Imports no fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol, TypeVar
@@ -125,15 +125,6 @@ class Expected:
     unit: str = ""
 
 
-def by_column(name: str, columns: Sequence[str], values: Sequence[float], unit: str) -> dict[str, Expected]:
-    """Return the expected accuracy of each column under one name; empty if there are no values."""
-    return {name: Expected(dict(zip(columns, values, strict=True)), unit)} if values else {}
-
-
-COLUMN_UNIT = "the column's unit"
-"""Unit of numbers by column that are in the units of the data."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Plan of a fit's releases, decided before any row is read. Fits extend it with their own parameters.
@@ -150,7 +141,7 @@ class Plan:
         expected: expected accuracies, by the names of `fit_pb2.Expected`; unknown ones are left out.
         sum_units: units of the sums, as in `PreviewResponse.sum_units`.
         warnings: warnings for the analyst, as in `PreviewResponse.warnings`.
-        useless: True if the public rule of `usefulness.judged` says so.
+        useless: True if the public rule of docs/useless.md says so.
         preflight: result of the preflight, as in `PreviewResponse.preflight`.
         transforms: transforms of the columns, by their places; a session's rows are the transformed ones.
         memory: bytes, about, that the process of the run takes at its peak; 0 if that is not estimated.

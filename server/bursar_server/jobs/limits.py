@@ -1,20 +1,23 @@
-"""Checks of a request before its debit: it is known in full, real, and within the owner's limits.
+"""Checks of a request before its debit: it is known in full, real, within the owner's limits, and useful.
 
-The limits are functions of request, public table and plan. Nothing here reads a row or a debit.
+They are functions of request, public table and plan. Nothing here reads a row or a debit. Limits of usefulness are in
+`bursar_models.usefulness`, because forecasts are judged by them, too; docs/useless.md explains the rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from bursar_models.usefulness import Finding, findings, percent
 from bursar_proto.v1 import fit_pb2
 from bursar_server.config import RequestLimits
-from bursar_server.fits import InvalidFieldsError, Plan
+from bursar_server.fits import InvalidFieldsError, Plan, PublicTable
 from bursar_server.fits.contract import BY_FIELD, METHODS, FitRequest, Method
 
 _LIMITS: Mapping[str, str] = {
@@ -178,3 +181,43 @@ def _unknown_fields(message: Message, path: str = "") -> list[str]:
             for part in [value] if isinstance(value, Message) else value:
                 found += _unknown_fields(part, f"{path}{field.name}.")
     return found
+
+
+USELESS_MARGIN = 0.25
+"""Margin of a preflight's rule below which a search is useless: it takes sixteen times the spend, about."""
+
+WARNINGS = "warnings"
+"""Name among a debit's parameters of what the analyst was told before it, for its receipt."""
+
+PlanT = TypeVar("PlanT", bound=Plan)
+
+
+def judged(plan: PlanT, table: PublicTable) -> PlanT:
+    """Return the plan with what the rule says of it first among its warnings, and `useless` set.
+
+    A plan without events is free, so nothing is said of it.
+    """
+    found = sorted(_findings(plan, table), key=lambda one: not one.useless) if plan.events else []
+    useless = any(one.useless for one in found)
+    return replace(plan, warnings=(*map(str, found), *plan.warnings), useless=useless)
+
+
+def check_useful(plan: Plan) -> None:
+    """Check that the rule does not call a judged plan useless. Raises InvalidFieldsError with what would help."""
+    if plan.useless:
+        help_ = (
+            "spend more, ask for fewer components, columns or cells, or insist with anyway=True, for instance where a "
+            "forecast (like=...) says otherwise"
+        )
+        raise InvalidFieldsError(("spend", f"{plan.warnings[0]}; {help_}"))
+
+
+def _findings(plan: Plan, table: PublicTable) -> Iterator[Finding]:
+    widths = {column.name: column.upper - column.lower for column in table.numeric}
+    widths |= {plan.columns[one.place]: one.ends[1] - one.ends[0] for one in plan.transforms}
+    target = plan.columns[-1] if plan.columns else None
+    yield from findings({name: one.value for name, one in plan.expected.items()}, widths, target)
+    if plan.preflight is not None:
+        for rule in plan.preflight.rules:
+            text = f"{rule.name}: there is {percent(rule.margin)} of what finding components takes"
+            yield from [Finding(text, useless=True)] * (not rule.margin >= USELESS_MARGIN)

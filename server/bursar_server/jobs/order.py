@@ -35,10 +35,9 @@ from bursar_server import log
 from bursar_server.config import RequestLimits
 from bursar_server.fits import JSON, AnyFit, InvalidFieldsError, Plan, Released
 from bursar_server.fits.contract import METHODS, FitRequest
-from bursar_server.fits.usefulness import WARNINGS, check_useful, judged
 from bursar_server.jobs.errors import NotAvailableError, ReleaseLostError, RowsUnavailableError
 from bursar_server.jobs.job import NoRoomError, NotBegunError, NothingReadError, Run
-from bursar_server.jobs.limits import check_fit, check_known, check_real
+from bursar_server.jobs.limits import WARNINGS, check_fit, check_known, check_real, check_useful, judged
 from bursar_server.jobs.paid import PaidRun, RequestKey, Work
 from bursar_server.jobs.runner import InProcess, Job, NoRows, Reserved, Runner, run_for_free
 from bursar_server.tables import ShortageError, TableError

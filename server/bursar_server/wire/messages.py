@@ -10,7 +10,7 @@ from bursar_amounts import float_down
 from bursar_ledger import Adjacency, Budget, Cost, DatasetState, Debit, DebitRecord, Remainder, Role
 from bursar_proto.v1 import admin_pb2, fit_pb2, types_pb2
 from bursar_server.fits import Expected
-from bursar_server.fits.usefulness import WARNINGS
+from bursar_server.jobs.limits import WARNINGS
 
 _UINT64 = 2**64 - 1
 """Largest number of the fields that hold units, which are uint64."""

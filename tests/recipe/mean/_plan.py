@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, InvalidFieldsError, Plan, PublicTable, Released
-from bursar_server.fits._requests import Violations, amount_of, columns_of, stop_if
-from bursar_server.fits._seam import COLUMN_UNIT, by_column
+from bursar_server.fits._requests import COLUMN_UNIT, Violations, amount_of, by_column, columns_of, stop_if
 from bursar_server.fits.mean._statistics import mean_statistic
 from bursar_server.vault import GaussianNoise, event_of, gaussian_for, noise_std, sensitivity
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 
+from bursar_server.fits.dpem._mixture import rules_for
 from bursar_server.fits.mixtures import decoding, em, splitting
 from bursar_server.fits.mixtures.decoding import Released
 from bursar_server.fits.mixtures.em import Mixture, Prior
@@ -94,7 +95,7 @@ def test_recentred_steps_end_where_em_ends(moments: Moments) -> None:
 @pytest.mark.parametrize("moments", KINDS)
 def test_clean_rows_need_no_background(moments: Moments) -> None:
     """The rules for any rows lead to the same maximum without noise, and radii reach beyond every row."""
-    rules, mixture = em.rules_for(2, moments, None), near_truth(moments)
+    rules, mixture = rules_for(2, moments, None), near_truth(moments)
     for _ in range(40):
         step, radii = em.recentred_step(mixture, moments, 1e-9, rules)
         released = exact(mixture, step.whiteners, step.centres, moments)
@@ -116,7 +117,7 @@ def widths_after_a_step(shape: Array, noise: float, seed: int) -> Array:
     seconds = rows / radius**2 * (np.diag(shape) + symmetric)[None]
     released = Released(np.array([rows]), np.zeros((1, d)), seconds, 1.0, 1e-6, noise * rows / radius**2)
     before = Mixture(np.array([rows]), np.zeros((1, d)), 0.01 * np.eye(d)[None], age=20)
-    rules = em.rules_for(d, Moments.FULL, None)
+    rules = rules_for(d, Moments.FULL, None)
     after = em.recentred_update(before, np.array([radius]), released, Moments.FULL, rules=rules)
     return np.asarray(np.diagonal(after.covariances[0]) / 0.01)
 
@@ -264,7 +265,7 @@ def test_updates_are_total(seed: int, moments: Moments, size: float, noise: floa
     _, radii = em.recentred_step(mixture, moments, noise)
     made = [em.fixed_origin_update(released, moments), em.recentred_update(mixture, radii, released, moments)]
     for uniform in (None, -3.0):
-        rules, counted = em.rules_for(d, moments, uniform), flat if uniform is not None else flat[:-1]
+        rules, counted = rules_for(d, moments, uniform), flat if uniform is not None else flat[:-1]
         step, wide = em.recentred_step(mixture, moments, noise, rules, background=uniform is not None)
         assert step.background is (uniform is not None)
         again = decoding.decode(counted, K, d, moments, Weights(1.0, 1.0, 1.0), noise)
@@ -279,7 +280,7 @@ def test_updates_are_total(seed: int, moments: Moments, size: float, noise: floa
         seen = splitting.repair(splitting.resize(splitting.observe(cells, released, moments, averaging=True), 5))
         assert len(seen) == 5
         made.append(em.from_cells(seen, moments))
-        made.append(em.from_cells(seen, moments, em.rules_for(d, moments, -3.0)))
+        made.append(em.from_cells(seen, moments, rules_for(d, moments, -3.0)))
     for each in made:
         assert np.all(np.isfinite(each.means))
         assert np.all(each.weights > 0)

@@ -14,9 +14,8 @@ from bursar_amounts import rho_of
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, InvalidFieldsError, PublicTable, dpem
-from bursar_server.fits.mixtures.schedule import em_weights
 from bursar_server.fits.mixtures.statistics import Moments
-from bursar_server.fits.mixtures.steps import Phase
+from bursar_server.fits.mixtures.steps import Phase, em_weights
 from tests.each import each
 from tests.server.fits.running import expected_numbers, nothing_released, plan, request, table
 

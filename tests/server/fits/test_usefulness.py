@@ -22,10 +22,9 @@ from bursar_server.fits import (
     InvalidFieldsError,
     Plan,
     PublicTable,
-    usefulness,
 )
 from bursar_server.fits.registry import FITS
-from bursar_server.fits.usefulness import check_useful, judged
+from bursar_server.jobs.limits import USELESS_MARGIN, check_useful, judged
 
 TABLE = PublicTable(
     name="people",
@@ -175,7 +174,7 @@ def test_the_page_has_the_limits_of_the_code() -> None:
     """The rule is public: its page says every limit, and no other one."""
     page = (Path(__file__).parents[3] / "docs" / "useless.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| [^|]*\| ([\d.]+)(?: %)?[^|]*\|", page, re.MULTILINE)
-    percents = (limits.USELESS_RANGE, limits.USELESS_RANGE, limits.USELESS_TABLE, usefulness.USELESS_MARGIN)
+    percents = (limits.USELESS_RANGE, limits.USELESS_RANGE, limits.USELESS_TABLE, USELESS_MARGIN)
     a, b, table, margin = (100 * one for one in percents)
     assert list(map(float, rows)) == [a, b, limits.USELESS_LEVEL, table, limits.USELESS_SSE, margin]
     assert f"{100 * limits.ROUGH_RANGE:.0f} %" in page

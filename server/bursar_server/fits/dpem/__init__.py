@@ -3,8 +3,7 @@
 | module | purpose |
 |---|---|
 | `_plan` | the plan: checks a request and decides every release |
-| `_start` | starts that a request gives, draws from a public seed, or takes from an earlier release |
-| `_mixture_schedule` | components, cells and steps of a mixture, by public rules |
+| `_mixture` | components, cells and steps of a mixture, by public rules, and its start without splitting |
 | `_kmeans_schedule` | the releases of a k-means, by public rules |
 | `_kmeans` | its run: a start of many cells, and Lloyd steps; proof in `_kmeans.md` |
 | `_pseudo_rows` | rows drawn from released cells, and k-means on them, for free |

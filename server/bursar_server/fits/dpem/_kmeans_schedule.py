@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from bursar_ledger import Adjacency
-from bursar_server.fits.mixtures.schedule import FIRST, Sketch
 from bursar_server.fits.mixtures.statistics import Moments, Weights
-from bursar_server.fits.mixtures.steps import Phase, Step
+from bursar_server.fits.mixtures.steps import FIRST, Phase, Sketch, Step
 
 _SINGLE = Sketch(Phase.SPLIT, 1, Moments.SPHERICAL, Weights(0.3, 1.0, 0.1))
 """The only release where the spend buys one centre."""

@@ -9,7 +9,18 @@ import numpy as np
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, left_out, stop_if
+from bursar_server.fits._requests import (
+    Amount,
+    ModelColumns,
+    Violations,
+    amount_of,
+    by_column,
+    check_enum,
+    columns_of,
+    left_out,
+    model_columns,
+    stop_if,
+)
 from bursar_server.fits._seam import (
     JSON,
     BoundedColumn,
@@ -17,18 +28,18 @@ from bursar_server.fits._seam import (
     Plan,
     PublicTable,
     Released,
-    by_column,
 )
-from bursar_server.fits._transforms import ModelColumns, model_columns
 from bursar_server.fits.dpem._choice import Sought
 from bursar_server.fits.dpem._kmeans import KMeansSettings
 from bursar_server.fits.dpem._kmeans_schedule import Quotes, Schedule, mean_noise
 from bursar_server.fits.dpem._kmeans_schedule import schedule as kmeans_schedule
-from bursar_server.fits.dpem._mixture_schedule import Size, size_of
-from bursar_server.fits.dpem._start import start_mixture
-from bursar_server.fits.mixtures.em import SETTLED, Prior, rules_for
-from bursar_server.fits.mixtures.schedule import (
+from bursar_server.fits.dpem._mixture import Size, rules_for, size_of, start_mixture
+from bursar_server.fits.mixtures.em import SETTLED, Prior
+from bursar_server.fits.mixtures.statistics import BallFrame, Moments
+from bursar_server.fits.mixtures.steps import (
+    EMSettings,
     Sketch,
+    Step,
     default_iterations,
     of_step,
     price,
@@ -36,8 +47,6 @@ from bursar_server.fits.mixtures.schedule import (
     released_numbers,
     sketch,
 )
-from bursar_server.fits.mixtures.statistics import BallFrame, Moments
-from bursar_server.fits.mixtures.steps import EMSettings, Step
 from bursar_server.vault import event_of
 
 MAX_COMPONENTS, MAX_ITERATIONS, MAX_RELEASED = 256, 200, 2**20

@@ -12,10 +12,12 @@ import numpy as np
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import (
+    COLUMN_UNIT,
     MAX_COLUMNS,
     Amount,
     Violations,
     amount_of,
+    by_column,
     check_enum,
     checked_array,
     columns_of,
@@ -23,7 +25,6 @@ from bursar_server.fits._requests import (
     stop_if,
 )
 from bursar_server.fits._seam import (
-    COLUMN_UNIT,
     JSON,
     BoundedColumn,
     Expected,
@@ -31,7 +32,6 @@ from bursar_server.fits._seam import (
     Plan,
     PublicTable,
     Released,
-    by_column,
 )
 from bursar_server.fits.gradient_em._gaussian_mixture import LatentMixture
 from bursar_server.fits.gradient_em._missing_covariates import MissingCovariates
@@ -52,7 +52,7 @@ from bursar_server.fits.gradient_em._statistics import (
 )
 from bursar_server.fits.gradient_em._symmetric_mixture import LatentSymmetricMixture
 from bursar_server.fits.mixtures.radius_statistics import RADIUS_LEVELS, RADIUS_SHARE
-from bursar_server.fits.mixtures.schedule import of_step, release_noise
+from bursar_server.fits.mixtures.steps import of_step, release_noise
 from bursar_server.vault import Bounds, Noise, event_of, gaussian_for, laplace_for, noise_std, sensitivity
 
 MAX_COMPONENTS, MAX_ITERATIONS = 64, 200

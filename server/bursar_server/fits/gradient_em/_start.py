@@ -16,9 +16,8 @@ from bursar_server.fits._requests import Amount
 from bursar_server.fits._seam import PublicTable
 from bursar_server.fits.gradient_em._models import State
 from bursar_server.fits.gradient_em._statistics import GradientFrame
-from bursar_server.fits.mixtures.schedule import default_iterations, price, sketch
 from bursar_server.fits.mixtures.statistics import BallFrame, Moments
-from bursar_server.fits.mixtures.steps import EMSettings, Phase, Step
+from bursar_server.fits.mixtures.steps import EMSettings, Phase, Step, default_iterations, price, sketch
 from bursar_server.fits.mixtures.steps import run as run_steps
 from bursar_server.vault import Noise, Session, Statistic
 

@@ -8,8 +8,7 @@
 | `decoding` | moments of each component from one noisy release |
 | `em` | one EM step on released moments |
 | `splitting` | the private start: cells that are split along released axes |
-| `steps` | the whole run: release after release, and the updates between them |
-| `schedule` | the releases of a run, and their precisions |
+| `steps` | the releases of a run and their precisions; the run, and the updates between them |
 
 Imports no fit.
 """

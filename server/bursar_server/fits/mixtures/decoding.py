@@ -94,23 +94,6 @@ def _matrices(packed: FloatArray, d: int, moments: Moments) -> FloatArray:
     return matrices + np.transpose(lower, (0, 2, 1))
 
 
-def trace_noise(second_std: float, d: int, moments: Moments) -> float:
-    """Return the standard deviation of the noise on the trace of a second moment."""
-    return second_std * (1.0 if moments is Moments.SPHERICAL else math.sqrt(d))
-
-
-def spectral_noise(second_std: float, d: int, moments: Moments) -> float:
-    """Return about the largest eigenvalue of the noise on a second moment.
-
-    It is sqrt(2 d) standard deviations for a symmetric matrix.
-    """
-    if moments is Moments.SPHERICAL:
-        return second_std / d
-    if moments is Moments.DIAG:
-        return second_std * math.sqrt(2.0 * math.log(d + 1.0))
-    return second_std * math.sqrt(2.0 * d)
-
-
 def unclip(mean_square: FloatArray, d: int) -> FloatArray:
     """Return the variance per coordinate, in squared clip radii, of a Gaussian whose |u|^2 clipped to 1 has this mean.
 

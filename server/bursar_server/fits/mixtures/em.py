@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from bursar_models.arrays import FloatArray
-from bursar_server.fits.mixtures.decoding import Released, pool_variances, spectral_noise, trace_noise, unclip
+from bursar_server.fits.mixtures.decoding import Released, pool_variances, unclip
 from bursar_server.fits.mixtures.splitting import Cells, inside_ball
-from bursar_server.fits.mixtures.statistics import EStep, Moments
+from bursar_server.fits.mixtures.statistics import EStep, Moments, spectral_noise, trace_noise
 
 VARIANCE_FLOOR = 1e-6
 """Least eigenvalue of a covariance in the unit ball: a thousandth of the ball's radius, squared."""
@@ -101,17 +101,6 @@ class Rules:
 
 SETTLED = Rules()
 """Rules for components that are known to be Gaussian."""
-
-
-def rules_for(d: int, moments: Moments, log_uniform: float | None) -> Rules:
-    """Return the rules for rows of any kind, with a background or without.
-
-    A clipped row still shows its direction, and the noise falls with the square of the radius: in many columns radii
-    are small. What lies beyond belongs to the background; without one radii must grow to hold it.
-    """
-    root = math.sqrt(moments.size(d))
-    tail, growth = (min(3.0, d / 2.0), 0.1) if log_uniform is not None else (0.3, 0.5)
-    return Rules(tail * root, 0.5, growth / root, VARIANCE_FLOOR / d, True, log_uniform)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.special import chdtri
 
 from bursar_models.arrays import FloatArray
-from bursar_server.fits.mixtures.decoding import Released, pool_variances, spectral_noise, trace_noise, unclip
-from bursar_server.fits.mixtures.statistics import Moments
+from bursar_server.fits.mixtures.decoding import Released, pool_variances, unclip
+from bursar_server.fits.mixtures.statistics import Moments, spectral_noise, trace_noise
 
 _HALF = 2.0 / math.pi
 """Squared distance of the means of a Gaussian's halves from its middle, in variances: +-sqrt(2 / pi) deviations."""

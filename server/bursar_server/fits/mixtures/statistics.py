@@ -51,6 +51,23 @@ class Moments(enum.IntEnum):
         return (1, d, d * (d + 1) // 2, d * (d + 1) // 2)[self]
 
 
+def trace_noise(second_std: float, d: int, moments: Moments) -> float:
+    """Return the standard deviation of the noise on the trace of a second moment."""
+    return second_std * (1.0 if moments is Moments.SPHERICAL else math.sqrt(d))
+
+
+def spectral_noise(second_std: float, d: int, moments: Moments) -> float:
+    """Return about the largest eigenvalue of the noise on a second moment.
+
+    It is sqrt(2 d) standard deviations for a symmetric matrix.
+    """
+    if moments is Moments.SPHERICAL:
+        return second_std / d
+    if moments is Moments.DIAG:
+        return second_std * math.sqrt(2.0 * math.log(d + 1.0))
+    return second_std * math.sqrt(2.0 * d)
+
+
 @dataclass(frozen=True)
 class Weights:
     """Relative precisions of counts, sums and second moments: the same noise is added to a N, b S and c M."""

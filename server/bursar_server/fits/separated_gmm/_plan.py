@@ -10,7 +10,18 @@ import numpy as np
 
 from bursar_ledger import Adjacency, ConcentratedEvent
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits._requests import LARGEST, Violations, amount_of, check_enum, columns_of, left_out, stop_if
+from bursar_server.fits._requests import (
+    LARGEST,
+    ModelColumns,
+    Violations,
+    amount_of,
+    by_column,
+    check_enum,
+    columns_of,
+    left_out,
+    model_columns,
+    stop_if,
+)
 from bursar_server.fits._seam import (
     JSON,
     BoundedColumn,
@@ -18,9 +29,7 @@ from bursar_server.fits._seam import (
     Plan,
     PublicTable,
     Released,
-    by_column,
 )
-from bursar_server.fits._transforms import ModelColumns, model_columns
 from bursar_server.fits.mixtures.radius_statistics import RADIUS_LATTICE, RADIUS_LEVELS, RADIUS_SHARE, radius_bounds
 from bursar_server.fits.mixtures.statistics import LATTICE, BallFrame, Moments, moment_bounds
 from bursar_server.fits.separated_gmm._aggregate import answer_std, shares

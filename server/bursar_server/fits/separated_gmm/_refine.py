@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bursar_server.fits.mixtures.em import Mixture
-from bursar_server.fits.mixtures.schedule import default_iterations, price, sketch
 from bursar_server.fits.mixtures.statistics import BallFrame
-from bursar_server.fits.mixtures.steps import EMSettings, Step
+from bursar_server.fits.mixtures.steps import EMSettings, Step, default_iterations, price, sketch
 from bursar_server.fits.mixtures.steps import run as run_steps
 from bursar_server.fits.separated_gmm._mixture import joined, least_apart
 from bursar_server.fits.separated_gmm._parts import Parts

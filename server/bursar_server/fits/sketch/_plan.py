@@ -21,9 +21,19 @@ from bursar_models import (
     predicted_snr,
 )
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits._requests import Amount, Violations, amount_of, check_enum, columns_of, left_out, stop_if
+from bursar_server.fits._requests import (
+    Amount,
+    ModelColumns,
+    Violations,
+    amount_of,
+    check_enum,
+    columns_of,
+    left_out,
+    model_columns,
+    stop_if,
+    transforms_from,
+)
 from bursar_server.fits._seam import JSON, BoundedColumn, InvalidFieldsError, Plan, PublicTable, Released
-from bursar_server.fits._transforms import ModelColumns, model_columns, transforms_from
 from bursar_server.fits.sketch._choices import default_frequencies, outlook, schema_sigma
 from bursar_server.fits.sketch._pilot import PILOT_SIGMA
 from bursar_server.fits.sketch._run import Decoding, Measurement, New, Shape, SketchSettings

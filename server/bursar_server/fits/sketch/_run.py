@@ -12,7 +12,7 @@ import numpy as np
 
 from bursar_ledger import Adjacency, Event
 from bursar_models import Decoded, Frequencies, Signature, Sketch
-from bursar_server.fits._transforms import ModelColumns, transforms_from
+from bursar_server.fits._requests import ModelColumns, transforms_from
 from bursar_server.fits.sketch._pilot import frequency_scale
 from bursar_server.fits.sketch._statistics import LATTICE, SketchFrame, sketch_bounds, sketch_statistic
 from bursar_server.vault import Noise, Sensitivity, Session, event_of, noise_std, sensitivity

@@ -10,8 +10,15 @@ import numpy as np
 from bursar_models import Frequencies, FrequencyLaw, FrequencyStructure, Signature, Sketch
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits._requests import MAX_COLUMNS, Violations, check_enum, checked_array, tensor_of
-from bursar_server.fits._transforms import transforms_from, transforms_to
+from bursar_server.fits._requests import (
+    MAX_COLUMNS,
+    Violations,
+    check_enum,
+    checked_array,
+    tensor_of,
+    transforms_from,
+    transforms_to,
+)
 
 LAWS: Mapping[fit_pb2.FrequencyLaw.ValueType, FrequencyLaw] = {
     fit_pb2.FREQUENCY_LAW_UNSPECIFIED: "adapted_radius",
