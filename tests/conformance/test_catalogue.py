@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,7 @@ from tests.conformance.checks import SLOTS, Case, Silent, plain_rows, run
 from tests.conformance.requests import CAPS, FEW, FITS, FREE, VARIANTS, fit_of, method_of, tables
 
 TABLES = dict(tables(SLOTS))
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def cases() -> dict[str, Case]:
@@ -61,3 +65,11 @@ def test_the_catalogue_has_every_fit() -> None:
     """A fit of the registry without a request here would be checked by nothing; each has one that is tried twice."""
     assert {method_of(request) for request in VARIANTS.values()} == set(FITS)
     assert {method_of(VARIANTS[name]) for name in FEW} == set(FITS)
+
+
+@pytest.mark.slow
+def test_no_fit_compiles_anything_after_the_warm_up() -> None:
+    """So the time of the first fit reveals nothing, and nobody waits for it."""
+    command = [sys.executable, "-m", "tests.conformance.compiled"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == ""

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from bursar_ledger import Adjacency
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits import BoundedColumn, PublicTable, gradient_em
-from bursar_server.fits.gradient_em import _kernel
+from bursar_server.fits import BoundedColumn, PublicTable
 from bursar_server.fits.gradient_em._information import hidden_of_lines, hidden_of_means
 from bursar_server.fits.gradient_em._missing_covariates import _alike
 from bursar_server.fits.gradient_em._models import believed_rows
@@ -587,13 +586,3 @@ def test_unclip_inverts_clipping() -> None:
         v = 0.8 * generator.standard_normal((200_000, size))
         mean = np.mean(np.minimum(np.sum(v**2, axis=1) / (1.25**2 * size), 1.0))
         assert unclip(np.array([mean]), size, 1.25) == pytest.approx([0.8], rel=0.01)
-
-
-def test_warming_up_compiles_what_runs() -> None:
-    """No kernel is compiled again by a fit."""
-    gradient_em.warm_up()
-    kernels = [_kernel.location_sums, _kernel.regression_sums, _kernel.missing_sums, _kernel.location_look]
-    compiled = [len(kernel.signatures) for kernel in kernels]
-    for fields in MODELS:
-        run(plan(table(2, target=3.0, nullable=fields["model"] == MISSING), **fields), np.zeros((3, 3)))
-    assert [len(kernel.signatures) for kernel in kernels] == compiled

@@ -19,7 +19,6 @@ from bursar_models.mrf import Graph, Learning, NoisyTable, estimate
 from bursar_models.mrf._graph import tree_cells
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import CodedColumn, PublicTable, mrf
-from bursar_server.fits.mrf import _kernel
 from bursar_server.fits.mrf._selection import targets_of
 from bursar_server.fits.mrf._statistics import Layout, blocks_of
 from bursar_server.vault import Noise, NoiseSource, OpenDPNoise, OverspendError, SelectionNoise, Session
@@ -731,25 +730,6 @@ def test_whatever_rows_and_noise_are_a_valid_model_comes_back(name: str, source:
         present = np.zeros(len(X), dtype=np.bool_) if number % 3 == 0 else None
         model = run(made, shared, adjacency=adjacency, unit_cap=2, source=source, present=present)
         check_valid(model, made)
-
-
-def test_kernels_are_compiled_before_the_first_request() -> None:
-    """No kind of table compiles anything after warming up, so the time of the first one says nothing."""
-    kernels = [
-        _kernel.states,
-        _kernel.shares,
-        _kernel.add_clique,
-        _kernel.add_tables,
-        _kernel.add_firsts,
-        _kernel.add_transitions,
-    ]
-    mrf.warm_up()
-    compiled = [len(kernel.signatures) for kernel in kernels]
-    assert min(compiled) >= 1
-    run(plan(tree={}), np.zeros((10, 5)))
-    run(plan(paths(unit_cap=2), chain=path(null_category="nowhere")), np.zeros((10, 7)), unit_cap=2)
-    run(plan(paths(), chain=path()), np.zeros((10, 6)))
-    assert [len(kernel.signatures) for kernel in kernels] == compiled
 
 
 def test_releases_and_choices_do_not_depend_on_the_estimator() -> None:

@@ -59,5 +59,5 @@ def curve(root_beta: float) -> tuple[float, FloatArray]:
     u = np.sqrt((1.0 + x) / 2.0)
     values = smoothed(width * u / np.sqrt(1.0 - u**2), root_beta) / (limit(root_beta) * u)
     coefficients = np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.chebfit(x, values, TERMS - 1))
-    coefficients.setflags(write=False)
+    # Not read-only: kernels would be compiled once more for that type.
     return width**2, np.asarray(coefficients, dtype=np.float64)

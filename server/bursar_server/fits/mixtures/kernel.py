@@ -192,8 +192,10 @@ def _normalise(block, first, present, centre, inverse, z, norm, valid):  # type:
 
 @njit(**_options)
 def _diagonal(forms, units):  # type: ignore[no-untyped-def]
-    # Units are powers of two, so that the product is exact.
-    return np.diag(forms) * units
+    scales = np.empty(units.shape[0])
+    for i in range(units.shape[0]):
+        scales[i] = forms[i, i] * units[i]  # exact: units are powers of two
+    return scales
 
 
 @njit(**_options)
@@ -522,11 +524,11 @@ def moment_sums(  # type: ignore[no-untyped-def]
     sums, firsts, found = np.zeros(out.shape[0]), np.zeros((K, 1 + d)), np.empty((2, d))
     lines, about, origins = np.ones((K, d)), np.ones((K, d)), np.zeros((K, d))
     if diagonal:
+        forms, units, offsets = places if own else shares
         for k in range(K):
-            lines[k] = about[k] = _diagonal(shares[0][k], shares[1][k])
-            origins[k] = shares[2][k]
-            if own:
-                about[k], origins[k] = _diagonal(places[0][k], places[1][k]), places[2][k]
+            line, place = _diagonal(shares[0][k], shares[1][k]), _diagonal(forms[k], units[k])
+            for i in range(d):
+                lines[k, i], about[k, i], origins[k, i] = line[i], place[i], offsets[k, i]
     for first in range(0, block.shape[1], n):
         _normalise(block, first, present, centre, inverse, z, total, valid)
         for k in range(K):
@@ -559,7 +561,8 @@ def moment_sums(  # type: ignore[no-untyped-def]
         sums[-1] = np.trunc(weights[0] * UNIT) * background
     for k in range(K):
         sums[k] = firsts[k, 0]
-        sums[K + k * d : K + (k + 1) * d] = firsts[k, 1:]
+        for i in range(d):
+            sums[K + k * d + i] = firsts[k, 1 + i]
     for g in range(groups if off_diagonal else 0):
         at = K + K * d + g * q
         for i in range(d):

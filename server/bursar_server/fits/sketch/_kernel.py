@@ -131,11 +131,13 @@ def first_frequencies(x, m, seed, firsts):  # type: ignore[no-untyped-def]
     cryptographic strength: privacy holds for any function of the row.
     """
     d, n = x.shape
-    bits = (x + _ZERO).view(np.uint32)  # -0 becomes 0: equal numbers, equal bits
+    column = np.empty(d, np.float32)
+    bits = column.view(np.uint32)
     for r in range(n):
         h = seed
         for i in range(d):
-            h = (h ^ np.uint64(bits[i, r])) + np.uint64(0x9E3779B97F4A7C15)
+            column[i] = x[i, r] + _ZERO  # -0 becomes 0: equal numbers, equal bits
+            h = (h ^ np.uint64(bits[i])) + np.uint64(0x9E3779B97F4A7C15)
             h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             h = h ^ (h >> np.uint64(31))
@@ -151,9 +153,10 @@ def _sorted_block(block, present, centre, unit, lower, upper, m, seed, x, starts
     d, n = x.shape
     unsorted = np.empty((d, n), np.float32)
     firsts = np.empty(n, np.int64)
-    valid = _normalise(block, present, 0, centre, unit, lower, upper, unsorted)
+    valid = _normalise(block, present, np.int64(0), centre, unit, lower, upper, unsorted)
     first_frequencies(unsorted, m, seed, firsts)
-    starts[:] = 0
+    for f in range(m + 1):
+        starts[f] = 0
     for r in range(n):
         starts[firsts[r] + 1] += 1
     for f in range(m):
@@ -347,9 +350,10 @@ def _sign_and_transform(v, signs):  # type: ignore[no-untyped-def]
 @njit(**_options)
 def _transform(x, first, signs, v):  # type: ignore[no-untyped-def]
     """Set v (p, n) to H D3 H D2 H D1 x of n rows from `first` on; signs (3, p)."""
-    d, n = x.shape[0], v.shape[1]
-    v[:d] = x[:, first : first + n]
-    v[d:] = _ZERO
+    d, (p, n) = x.shape[0], v.shape
+    for i in range(p):
+        for r in range(n):
+            v[i, r] = x[i, first + r] if i < d else _ZERO
     for factor in range(3):
         _sign_and_transform(v, signs[factor])
 
@@ -371,7 +375,7 @@ def hadamard_sums(  # type: ignore[no-untyped-def]
     for first in range(0, block.shape[1], n):
         valid += _normalise(block, present, first, centre, unit, lower, upper, x)
         for b in range(signs.shape[0]):
-            _transform(x, 0, signs[b], v)
+            _transform(x, np.int64(0), signs[b], v)  # a literal would be compiled once more
             for j in range(b * p, min(b * p + p, m)):
                 scale, products = scales[b, j - b * p], v[j - b * p]
                 for r in range(n):
