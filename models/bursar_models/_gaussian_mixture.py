@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from bursar_models._bootstrap import Errors, decoding_errors
 from bursar_models._component_choice import ComponentChoice
@@ -452,7 +453,9 @@ class GaussianMixture(TableText, Estimator, Model):
         start = self.weights_, self.means_, covariances
         rows = 1.0 if self.n_rows is None else self.n_rows
         box = into_model(self.bounds_, self.transforms)
-        return fit_trajectory(self.trajectory, box, self.covariance_type, start, self.background_weight, rows)
+        # Two threads wait for each other at every product, which takes three times as long where CPUs are busy.
+        with threadpool_limits(1, user_api="blas"):
+            return fit_trajectory(self.trajectory, box, self.covariance_type, start, self.background_weight, rows)
 
     def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None, schema: Sequence[Column] = ()) -> Any:
         """Draw the components on two columns, as ellipses of 1 and 2 standard deviations; on one, the density.

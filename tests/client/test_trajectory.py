@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import bursar
-from bursar_models import GaussianMixture, Trajectory
+from bursar_models import GaussianMixture, Trajectory, _gaussian_mixture
 from tests.client.trajectories import SHAPES, released
 
 TRUTH = {"weights_[0]": 0.6, "weights_[1]": 0.4, "background_weight": 0.0, "means_[0].a": 9.5, "means_[1].b": 10.4}
@@ -60,6 +61,20 @@ def test_what_the_sums_do_not_determine_is_named() -> None:
     assert len(found.left_out) == 1
     assert "not determined" in found.left_out[0]
     assert "means_[0].a" in found.left_out[0]
+
+
+def test_the_fit_to_the_sums_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BLAS has one thread while the sums are fitted, and as many as before afterwards."""
+
+    def threads() -> set[int]:
+        return {found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"}
+
+    seen: list[set[int]] = []
+    monkeypatch.setattr(_gaussian_mixture, "fit_trajectory", lambda *_: seen.append(threads()))
+    with threadpool_limits(2, user_api="blas"):
+        assert released("full", 1, steps=1).goodness is None
+        assert threads() == {2}
+    assert seen == [{1}]
 
 
 @pytest.mark.slow
