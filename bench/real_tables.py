@@ -435,7 +435,7 @@ def misfit(codes: Codes, best: float, graph: Any, epsilon: float, seed: int) -> 
     return {"variation": variation, "nats": best - likelihood}
 
 
-FIELDS: dict[str, Any] = {"FitMRF, tree": "tree", "FitMRF, independent": "independent"}
+FIELDS: dict[str, Any] = {"FitMRF": "auto", "FitMRF, tree": "tree", "FitMRF, independent": "independent"}
 """Graphs of the part categories."""
 
 
