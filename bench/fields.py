@@ -296,9 +296,9 @@ def tasks(options: argparse.Namespace) -> Iterator[Task]:
 
 
 def cell(task: Task) -> Json:
-    """Measure a fit in a fresh process, whose peak memory is its own."""
+    """Measure a fit in a process of its own, whose peak memory is its own: forked, as importing takes as long as a fit."""
     commit, changed = tree()
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, get_context("fork")) as pool:
         found = pool.submit(errors_of, task).result()
     facts: Json = {"table": task.table, "method": task.method, "epsilon": task.epsilon, "seed": task.seed}
     facts |= {"n": len(task.train), "d": len(task.sizes), "size": task.size}
