@@ -14,7 +14,8 @@ interpreter of one with smartnoise-synth, `--pgm` of one with mbi and `--mechani
 github.com/ryan112358/private-pgm. Their errors are those of synthetic rows. A method that is not here is named and
 left out. `--limit` ends a fit of others after so many seconds.
 
-Each cell runs in a separate process and is kept in bench/results/fields: an interrupted run resumes.
+Each cell runs in a separate process and is kept in bench/results/fields: an interrupted run resumes. The last lines are
+a Markdown table of all that was asked for.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,8 @@ from bursar_server.fits.mrf._rounds import EVALUATIONS, MOST_CELLS
 Rows = NDArray[np.int64]
 TRIPLES = 40
 ADULT_NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
+MEASURES = {"pairs": 4, "triples": 4, "heldout": 2}
+"""Measures of the printed summary, and their digits."""
 TARGETS = {"adult": (13, 1), "marketing": (13, 5), "mushroom": (22, 1)}
 """Column to classify, and the least state that counts as positive: income above 50,000; household income of at least
 30,000 dollars; poisonous."""
@@ -296,13 +300,35 @@ def tasks(options: argparse.Namespace) -> Iterator[Task]:
 
 
 def cell(task: Task) -> Json:
-    """Measure a fit in a process of its own, whose peak memory is its own: forked, as importing takes as long as a fit."""
+    """Measure a fit in a process whose peak memory is its own: forked, as importing takes as long as a fit."""
     commit, changed = tree()
     with ProcessPoolExecutor(1, get_context("fork")) as pool:
         found = pool.submit(errors_of, task).result()
     facts: Json = {"table": task.table, "method": task.method, "epsilon": task.epsilon, "seed": task.seed}
     facts |= {"n": len(task.train), "d": len(task.sizes), "size": task.size}
     return facts | {"commit": f"{commit}{'+' * bool(changed)}"} | found
+
+
+def summary(found: Sequence[Json]) -> Iterator[str]:
+    """Yield the lines of a Markdown table of medians, each cell with those of all methods."""
+    methods, epsilons, tables = (
+        list(dict.fromkeys(one[key] for one in found)) for key in ("method", "epsilon", "table")
+    )
+    fits = Counter((one["table"], one["method"], one["epsilon"]) for one in found)
+    yield f"{' / '.join(methods)}: medians of {min(fits.values())} to {max(fits.values())} fits"
+    yield f"| table: rows, columns | | {' | '.join(f'{epsilon:g}' for epsilon in epsilons)} |"
+    yield "|---" * (2 + len(epsilons)) + "|"
+    for table, (measure, digits) in product(tables, MEASURES.items()):
+        of_table = [one for one in found if one["table"] == table]
+        cells = [
+            " / ".join(
+                f"{statistics.median(values):.{digits}f}"
+                for method in methods
+                if (values := [o[measure] for o in of_table if (o["method"], o["epsilon"]) == (method, epsilon)])
+            )
+            for epsilon in epsilons
+        ]
+        yield f"| {table}: {of_table[0]['n']:,}, {of_table[0]['d']} | {measure} | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -319,12 +345,14 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=3600, help="seconds that a fit of others may take")
     parser.add_argument("--size", type=float, default=80, help="megabytes that the model of others' AIM may have")
     options = parser.parse_args()
-    kept = Kept(RESULTS / "fields")
+    kept, every = Kept(RESULTS / "fields"), list[Json]()
     for task in tasks(options):
         key = f"{task.table}, {digest(task.train.astype(float))}, {task.epsilon:g}, {task.seed}, {task.method}"
         found = kept.result(key, partial(cell, task))
         told = ", ".join(f"{name} {found[name]:.4g}" for name in found if isinstance(found[name], float))
         print(f"{task.table}, {task.method}, seed {task.seed}: {told}", flush=True)
+        every.append(found)
+    print(*summary([one for one in every if MEASURES.keys() <= one.keys()]), sep="\n")
 
 
 if __name__ == "__main__":

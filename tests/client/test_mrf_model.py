@@ -19,6 +19,7 @@ import pytest
 import bursar
 from bursar_models import Graph, MarkovRandomField, NoisyTable, ReleasedTable, Variable, estimate
 from bursar_models.mrf._direct import between, fitted_to_pairs
+from bursar_models.mrf._graph import MAX_TABLE
 from bursar_models.mrf._inference import exact, loopy
 
 mpl.use("Agg")
@@ -456,6 +457,22 @@ def test_dense_graphs_answer_approximately() -> None:
     np.testing.assert_allclose(counts / 4000, model.marginal("x3"), atol=0.05)
     with pytest.raises(ValueError, match="cells after triangulation"):
         model.marginal(["x0", "x1", "x2"])
+
+
+def test_columns_whose_table_with_those_between_is_too_large_are_answered_state_by_state() -> None:
+    """Three columns around one of 100,000 states: the sum over its states of the products of conditionals."""
+    hub, sizes = 100_000, (5, 5, 7)
+    graph = Graph((*sizes, hub), tuple((v, 3) for v in range(3)))
+    rng = np.random.default_rng(0)  # noqa: TID251 - test data
+    theta = [rng.normal(size=graph.shape(clique)) for clique in graph.cliques]
+    marginals, log_partition = exact(graph, theta)
+    columns = [Variable(name, tuple(map(str, range(size)))) for name, size in zip("abcx", graph.sizes, strict=True)]
+    cliques = tuple((name, "x") for name in "abc")
+    model = MarkovRandomField(tuple(columns), cliques, tuple(theta), tuple(marginals), log_partition)
+    given = [joint / joint.sum(axis=0) for joint in marginals]
+    expected = np.einsum("ax,bx,cx,x->cab", *given, marginals[0].sum(axis=0), optimize=True)
+    assert math.prod(sizes) * hub > MAX_TABLE
+    np.testing.assert_allclose(model.marginal(["c", "a", "b"]), expected, rtol=1e-9)
 
 
 def test_a_model_can_be_made_of_an_estimate() -> None:

@@ -548,6 +548,8 @@ def _queried(graph: Graph, theta: list[FloatArray], asked: tuple[int, ...], name
     together = tuple(sorted(asked))
     holders = [place for place, clique in enumerate(graph.cliques) if set(asked) <= set(clique)]
     joined = graph if holders else Graph(graph.sizes, (*graph.cliques, together))
+    if len(asked) > 1 and is_exact(graph) and not is_exact(joined):
+        return _by_states(graph, theta, asked, names)
     if holders and not is_exact(graph):
         marginals = loopy(graph, theta)[0]
     else:
@@ -556,6 +558,17 @@ def _queried(graph: Graph, theta: list[FloatArray], asked: tuple[int, ...], name
         marginals = exact(joined, padded)[0]
     place = holders[0] if holders else joined.cliques.index(together)
     return sum_to(marginals[place], joined.cliques[place], asked)
+
+
+def _by_states(graph: Graph, theta: list[FloatArray], asked: tuple[int, ...], names: Sequence[str]) -> FloatArray:
+    """Return the marginal over `asked` from conditionals given each state of one of them, whose tables are smaller."""
+    given = max(asked, key=lambda variable: graph.sizes[variable])
+    cells = []
+    for state, probability in enumerate(_queried(graph, theta, (given,), names)):
+        smaller, potentials, left = _restricted(graph, theta, {given: state})
+        others = tuple(left.index(variable) for variable in asked if variable != given)
+        cells.append(probability * _queried(smaller, potentials, others, [names[variable] for variable in left]))
+    return np.stack(cells, axis=asked.index(given))
 
 
 def _mutual_information(joint: FloatArray) -> float:
