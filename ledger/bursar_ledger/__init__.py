@@ -16,7 +16,7 @@ from ._events import (
     SelectionEvent,
 )
 from ._ledger import Ledger
-from ._mark import mark_of, move_ledger
+from ._mark import flush_path, mark_of, move_ledger
 from ._opening import check_mark
 from ._pricing import Budget, Cost, Remainder, cost_units, laplace_rdp, price, pure_rdp, rdp, selection_rdp
 from ._replay import AccountTotals
@@ -115,6 +115,7 @@ __all__ = [
     "by_kind",
     "check_mark",
     "cost_units",
+    "flush_path",
     "laplace_rdp",
     "mark_of",
     "move_ledger",

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bursar_ledger import mark_of
+from bursar_ledger import flush_path, mark_of
 
 
 class StateError(Exception):
@@ -137,7 +137,7 @@ def _locked(directory: Path, refusal: str) -> Iterator[None]:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file atomically, readable by its owner only (0600)."""
+    """Write a file atomically and durably, readable by its owner only (0600)."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -146,3 +146,4 @@ def write_private(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
+    flush_path(path.parent)

@@ -21,6 +21,7 @@ from bursar_server.admin._shares import Share, table
 from bursar_server.admin._totals import I_KNOW, confirm_total, sentence
 from bursar_server.config import Config
 from bursar_server.jobs.engine import storage_of
+from bursar_server.ops.checkpoints import check_checkpoints
 from bursar_server.tables import ImportReport, Manifest, Source, SqlSource, Unit
 from bursar_server.tables.catalogue import Registered
 from bursar_server.tables.registration import destroy_key as destroy
@@ -133,6 +134,7 @@ def import_(
     """  # noqa: D301  click reads the backslash
     budget = _total(epsilon, delta, approximate_share)
     look = Look(manifest, accept_bad_rows, report, as_json)
+    _check_ledger(acting)
 
     def looked(found: ImportReport) -> Callable[[], None]:
         look.at(found)
@@ -208,6 +210,7 @@ def snapshot(
     look = Look(manifest, accept_bad_rows, report, as_json)
     question = f"Are these rows of the same people as those of {manifest.name}? They replace them for good."
     acting.check_can_ask(question)
+    _check_ledger(acting)
 
     def looked(found: ImportReport) -> Callable[[], None]:
         look.at(found)
@@ -304,6 +307,8 @@ def retire(acting: Act, name: str, *, delete_rows: bool, destroy_key: bool) -> N
     """  # noqa: D301  click reads the backslash
     if destroy_key and not delete_rows:
         raise ValueError("--destroy-key goes with --delete-rows: rows without the key could not be served again")
+    if delete_rows:
+        _check_ledger(acting)
     dataset = acting.ledger.dataset(name)
     unfinished = sum(not paid.released for paid in acting.ledger.releases(dataset=name))
     if unfinished:
@@ -324,6 +329,11 @@ def retire(acting: Act, name: str, *, delete_rows: bool, destroy_key: bool) -> N
         for entry in destroy(acting.state, acting.ledger, name, actor=acting.actor, reason=acting.reason):
             acting.tell(entry, f"destroyed the {entry.details['destroyed']} of {entry.dataset}")
         click.echo(f"the key of {name} is not on this disk any more; copies of it are yours to remove")
+
+
+def _check_ledger(acting: Act) -> None:
+    """Refuse before rows are removed that no entry names: an older ledger that was put back names too few."""
+    check_checkpoints(acting.state, acting.config)
 
 
 def _delete_rows(acting: Act, dataset: DatasetState) -> None:

@@ -69,6 +69,17 @@ def test_a_private_file_is_replaced_whole(tmp_path: Path) -> None:
     assert (path.read_bytes(), _mode(path), list(tmp_path.iterdir())) == (b"two", 0o600, [path])
 
 
+def test_a_private_file_outlasts_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its content is on the disk before its name, and its name when the function returns."""
+    flushed: list[tuple[Path, bool]] = []
+    path = tmp_path / "secret"
+    monkeypatch.setattr(
+        os, "fsync", lambda opened: flushed.append((Path(f"/proc/self/fd/{opened}").readlink(), path.exists()))
+    )
+    write_private(path, b"one")
+    assert flushed == [(tmp_path / "secret.new", False), (tmp_path, True)]
+
+
 @pytest.mark.parametrize("which", ["serving", "importing"])
 def test_a_lock_is_held_once(tmp_path: Path, which: str) -> None:
     """The second holder is refused; after the first has let go, the next one is not."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bursar_ledger import Ledger, verify
+from bursar_ledger import Ledger, adopt_copy, verify
 from bursar_server.admin.cli import main
 from bursar_server.state import State, StateError
 from bursar_server.tables import Keyring, Snapshot, registration
@@ -436,6 +436,27 @@ def test_rows_are_deleted_after_their_dataset_is_retired(admin: Admin, monkeypat
     assert admin.verified.entries == before + 1
     assert admin.entries()[-1].details["destroyed"] == "rows"
     assert admin.snapshots == {_snapshot_of(admin, "other")}
+
+
+def test_an_older_ledger_removes_no_rows(admin: Admin) -> None:
+    """It has forgotten whose they are; the checkpoints know, and every command that would remove rows is refused."""
+    admin.add()
+    with Ledger.open(admin.state.ledger) as ledger:
+        ledger.backup(admin.files / "old")
+    admin.add("later", OTHER_ROWS)
+    there = admin.snapshots
+    for file in admin.state.path.glob("ledger.sqlite*"):
+        file.unlink()
+    shutil.copy(admin.files / "old", admin.state.ledger)
+    adopt_copy(admin.state.ledger)
+    head = admin.verified.head
+    for words in (
+        ("import", *admin.table("third", "height\n0.5\n"), *TOTAL),
+        ("snapshot", *admin.table("heights", OTHER_ROWS), "--delete-old-rows", "--yes"),
+        ("retire", "heights", "--delete-rows", "--yes"),
+    ):
+        assert "file:checkpoints: the ledger ends at entry" in admin.refused(*words)
+    assert (admin.snapshots, admin.verified.head) == (there, head)
 
 
 def test_a_dry_run_of_a_retirement_keeps_everything(admin: Admin) -> None:
