@@ -27,8 +27,8 @@ DAY = 86_400.0
 """Seconds in which the same fit again is worth a warning."""
 _MONTH = 30 * DAY
 """Seconds for which a fit without its model is noted; `Client.releases` has all that was ever paid."""
-_MOST = 1000
-"""Fetched fits that are noted at most: the file is written as a whole at each fit, in milliseconds at this length."""
+_MOST = 100
+"""Fetched fits that are noted at most, for a warning of the same fit again; each fit writes the whole file."""
 _FORMAT = 1
 _OPEN: Final[set[str]] = set()
 """Names of the fits that this process waits for."""
@@ -175,13 +175,15 @@ class Attempts:
     def _change_file(self, path: Path, change: Callable[[_Notes], Result]) -> Result:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with locked(path):
-            servers = _read(path)
-            notes = servers.setdefault(self._server, _Notes())
-            before = _written(servers)
+            servers = _read(path)  # of other servers as they are: a fit of this one costs nothing for theirs
+            before = servers.get(self._server)
+            notes = _notes(before)
             result = change(notes)
-            after = _written(servers)
+            after = _plain(notes)
             if after != before:
-                write_whole(path, after, mode=0o600)
+                content = {"format": _FORMAT, "servers": servers | {self._server: after}}
+                # Without an indent, which only the encoder in Python makes, twenty times slower.
+                write_whole(path, json.dumps(content), mode=0o600)
         return result
 
 
@@ -208,26 +210,29 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def _written(servers: dict[str, _Notes]) -> str:
-    def plain(notes: _Notes) -> dict[str, Any]:
-        return {"nonce": notes.nonce, "count": notes.count, "attempts": [*map(vars, notes.attempts.values())]}
-
-    # Without an indent, which only the encoder in Python makes, twenty times slower.
-    return json.dumps({"format": _FORMAT, "servers": {name: plain(notes) for name, notes in servers.items()}})
-
-
-def _read(path: Path) -> dict[str, _Notes]:
-    """Return the notes of each server; none from a file that this version did not write, which is replaced."""
+def _read(path: Path) -> dict[str, Any]:
+    """Return what is noted of each server; nothing from a file that this version did not write, which is replaced."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return {name: _notes(notes) for name, notes in content["servers"].items() if content["format"] == _FORMAT}
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        servers = content["servers"] if content["format"] == _FORMAT else {}
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return {}
+    return servers if isinstance(servers, dict) else {}
+
+
+def _plain(notes: _Notes) -> dict[str, Any]:
+    return {"nonce": notes.nonce, "count": notes.count, "attempts": [*map(vars, notes.attempts.values())]}
 
 
 def _notes(content: Any) -> _Notes:
-    attempts = [Attempt(**fields) for fields in content["attempts"]]
-    for one in attempts:
-        if not (isinstance(one.process, int) and isinstance(one.time, float) and isinstance(one.request_id, str)):
-            raise TypeError(one)
-    return _Notes(str(content["nonce"]), int(content["count"]), {one.request_id: one for one in attempts})
+    """Return notes of their plain form; new ones for what is none."""
+    try:
+        attempts = [Attempt(**fields) for fields in content["attempts"]]
+        nonce, count = str(content["nonce"]), int(content["count"])
+    except (ValueError, KeyError, TypeError):
+        return _Notes()
+    known = all(
+        isinstance(one.process, int) and isinstance(one.time, float) and isinstance(one.request_id, str)
+        for one in attempts
+    )
+    return _Notes(nonce, count, {one.request_id: one for one in attempts}) if known else _Notes()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -273,11 +273,26 @@ class Remainder:
     @property
     def pure_epsilon(self) -> float:
         """Largest float whose `PureEvent` still fits; 0.0 if none does."""
-        low, high = 0.0, 4.0 + 2 * self.cost_units / COST_UNIT  # at epsilon >= 4 the divergence exceeds epsilon / 2
-        # Bisected, since the price rises with epsilon and has no closed inverse; ends at neighbouring floats.
-        while low < (middle := (low + high) / 2) < high:
-            low, high = (middle, high) if self._fits(middle) else (low, middle)
-        return low
+        most = 4.0 + 2 * self.cost_units / COST_UNIT  # at epsilon >= 4 the divergence exceeds epsilon / 2
+        # Bisected, since the price rises with epsilon and has no closed inverse; ends at neighbouring floats. First in
+        # floats, because an exact price takes a hundred times as long; rounding may miss, and then it is all to do.
+        about = _bisected(self._fits_about, 0.0, most)
+        low, high = about * (1.0 - 2.0**-40), about * (1.0 + 2.0**-40)
+        if not (low > 0.0 and self._fits(low)) or self._fits(high):
+            low, high = 0.0, most
+        return _bisected(self._fits, low, high)
+
+    def _fits_about(self, epsilon: float) -> bool:
+        a = float(self.order)
+        tail = math.log1p(math.exp((1.0 - 2.0 * a) * epsilon)) - math.log1p(math.exp(-epsilon))
+        return epsilon + tail / (a - 1.0) <= self.cost_units / COST_UNIT
 
     def _fits(self, epsilon: float) -> bool:
         return cost_units([PureEvent(Fraction(epsilon))], self.order) <= self.cost_units
+
+
+def _bisected(fits: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the largest float that fits, between one that does and a larger one that does not."""
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
