@@ -153,7 +153,10 @@ def _suggest_command(method: Method) -> click.Command:
     def command(client: bursar.Client, dataset: str, as_json: bool, **given: Any) -> None:
         wanted = {name: given.pop(name) for name in method.targets}
         wanted |= {name: _of_tables(option(name), wanted[name]) for name in _REPEATED & wanted.keys()}
-        goal = bursar.Target(**wanted, noise=dict(given.pop("noise")) or None)
+        wanted["noise"] = dict(given.pop("noise")) or None
+        if all(value is None for value in wanted.values()):
+            raise click.UsageError(f"say what to reach, by at least one of {', '.join(map(option, wanted))}")
+        goal = bursar.Target(**wanted)
         delta, pure = given.pop("delta"), given.pop("pure")
         if pure and delta is not None:
             raise click.UsageError("--pure or --delta, not both")
