@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,21 +24,28 @@ Slots = Callable[[Snapshot], list[tuple[Any, ...] | None]]
 EXACT = "auto_detect = false, header = true, columns = {'x': 'DOUBLE', 'c': 'VARCHAR'}"
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder with tables in files and in a database; afterwards there is nothing else in it."""
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    Path("t.csv").write_text("x,c\n0,a\n0.5,b\n")
-    shutil.copy("t.csv", "u.csv")
-    Path("t.json").write_text("\n".join(json.dumps({"x": x, "c": c}) for x, c in ((0, "a"), (0.5, "b"))))
-    pa.parquet.write_table(pa.table({"x": [0, 0.5], "c": ["a", "b"]}), "t.parquet")
-    Path("secret.csv").write_text("x,c\n1,a\n")
-    with duckdb.connect("d.db") as database:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables in files and in a database: making them takes longer than a test of them."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "t.csv").write_text("x,c\n0,a\n0.5,b\n")
+    shutil.copy(folder / "t.csv", folder / "u.csv")
+    (folder / "t.json").write_text("\n".join(json.dumps({"x": x, "c": c}) for x, c in ((0, "a"), (0.5, "b"))))
+    pa.parquet.write_table(pa.table({"x": [0, 0.5], "c": ["a", "b"]}), folder / "t.parquet")
+    (folder / "secret.csv").write_text("x,c\n1,a\n")
+    with contextlib.chdir(folder), duckdb.connect("d.db") as database:
         database.execute("CREATE TABLE t AS FROM read_csv('t.csv'); CREATE SEQUENCE s")
         database.execute("CREATE VIEW elsewhere AS FROM read_csv('secret.csv')")
-    shutil.copy("d.db", "e.db")
+    shutil.copy(folder / "d.db", folder / "e.db")
+    return folder
+
+
+@pytest.fixture
+def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder with them; afterwards there is nothing else in it."""
+    folder = tmp_path / "here"
+    shutil.copytree(made, folder)
+    monkeypatch.chdir(folder)
     before = {path: path.read_bytes() for path in folder.iterdir()}
     yield folder
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
