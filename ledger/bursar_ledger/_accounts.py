@@ -1,4 +1,4 @@
-"""Who may spend: accounts, which are budgets of groups of people with their limits, and credentials.
+"""Accounts and credentials: the budget of a group of people with its limits, and who has access until when.
 
 Every entry that carries caps (registration, new total, debit) carries the account's whole state, so the newest one
 answers for all of them and admission takes the same time in a long ledger as in a short one. Credentials are issued and
