@@ -16,11 +16,11 @@ _TURNS = 5
 
 
 def between(model: FloatArray, counts: FloatArray, std: float, rows: float) -> FloatArray:
-    """Return probabilities between those of a model and a noisy table: the James-Stein estimate towards the model.
+    """Return probabilities between those of a model and a noisy table, cell by cell.
 
-    The squared distance of the two has the model's error and the noise in it; the table's share of the answer is the
-    part of the distance that noise does not explain (James and Stein 1961). It is 0 where the distance is no more than
-    noise makes, and nearly 1 where noise is small against the model's error.
+    The squared distance of the two has the model's error and the noise in it. What noise does not explain is taken as
+    variance of the model's counts, in proportion to them, and each cell goes to the table by the part of its variance
+    that is not noise (Efron and Morris 1973). So cells where the model has hardly any rows do not take the noise.
 
     Args:
         model: probabilities of the cells.
@@ -29,10 +29,14 @@ def between(model: FloatArray, counts: FloatArray, std: float, rows: float) -> F
         rows: number of rows, at least 1.
     """
     away = counts - rows * model
-    distance, noise = float(np.square(away).sum()), counts.size * std**2
-    if not distance > noise:
+    excess = float(np.square(away).sum()) - counts.size * std**2
+    if not excess > 0:
         return model
-    found = np.maximum(rows * model + (1 - noise / distance) * away, 0.0)
+    variances = excess * model
+    shares = np.divide(variances, variances + std**2, out=np.zeros_like(variances), where=variances > 0)
+    moves = shares * away
+    # The noise of the total is in the cells that moved.
+    found = np.maximum(rows * model + moves - shares * (moves.sum() / shares.sum()), 0.0)
     total = float(found.sum())
     return np.asarray(found / total) if total > 0 else model
 

@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -386,6 +386,16 @@ def test_rounds_are_scored_against_the_model_of_what_was_released() -> None:
     assert scores.tolist() == expected
     events = [event for event in made.events if isinstance(event, SelectionEvent)]
     assert [one.scale for _, one in kept.choices] == [float(event.scale) for event in events]
+
+
+def test_a_workload_of_triples_answers_all_pairs_from_their_tables() -> None:
+    """Where tables of all triples would have too much noise, the answer has those of all pairs."""
+    public = people(adjacency=AR, rows=1500)
+    made = plan(public, auto={"all_sets_of": 3}, estimate_on_client=True)
+    model = run(made, np.zeros((50, 5)), adjacency=AR)
+    direct, columns = made.noise[-1].count_std, cast("list[str]", made.parameters["columns"])
+    tables = [tuple(one.columns) for one in model.tables if one.noise_std == direct]
+    assert tables == list(itertools.combinations(columns, 2))
 
 
 @pytest.mark.slow

@@ -360,6 +360,15 @@ def test_tables_of_all_pairs_are_released_where_noise_moves_little() -> None:
         assert made.noise[-1].count_std == pytest.approx(math.sqrt(distance * 10 / (2 * float(DIRECT))))
 
 
+def test_tables_of_all_pairs_stand_in_for_those_of_all_triples() -> None:
+    """They have fewer cells and so less noise: a workload of triples has them before it has its own."""
+    for rows, columns in ((500, 0), (1500, 2), (5000, 3)):
+        pairs = plan(people(adjacency=AR, rows=rows), auto={"all_sets_of": 3}, spend=RHO).settings.pairs
+        assert pairs is not None
+        assert pairs.direct_sets == (tuple(combinations(range(5), columns)) if columns else ())
+        assert (pairs.direct is None) == (columns == 0)
+
+
 def test_a_workload_says_what_may_be_chosen_and_how_much_it_weighs() -> None:
     """Sets within one of the workload's, by the weights of those that have them; others have tables of their own."""
     rounds = candidates(auto=workload("abc", "cd", "bc", weights=[2.0, 1.0]))

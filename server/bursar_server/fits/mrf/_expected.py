@@ -129,7 +129,7 @@ def _of_tables(settings: MRFSettings, people: float) -> tuple[dict[str, float], 
 
 def _of_direct(pairs: Pairs, clique: tuple[int, ...]) -> list[float]:
     """Return the mean absolute noise on a cell of a set's direct table; nothing if there is none."""
-    if pairs.direct is None or pairs.rounds is None or clique not in pairs.rounds.largest:
+    if pairs.direct is None or clique not in pairs.direct_sets:
         return []
     return [_mean(pairs.direct.std, pairs.direct.noise)]
 

@@ -10,6 +10,7 @@ from itertools import combinations, pairwise
 
 from bursar_ledger import Adjacency, Event
 from bursar_models.mrf import MAX_CELLS, MAX_CLIQUE, MAX_TREE, Graph
+from bursar_models.mrf._candidates import Clique
 from bursar_models.mrf._graph import is_exact, largest_table, pairs_apart, tree_cells
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import LARGEST, Amount, Violations, amount_of, check_enum, stop_if
@@ -449,7 +450,7 @@ def _new_tree(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], share: 
 def _new_rounds(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], rounds: Rounds) -> _New:
     """Return tables of single columns and rounds; all rounds have the same price. Uses public numbers only."""
     bounds, drowned = table_bounds(asked.layout), _drowned(payment, asked, rounds)
-    direct = _direct(payment, asked, rounds, drowned)
+    direct, sets = _direct(payment, asked, rounds, drowned)
     left = 1 if direct is None else 1 - DIRECT
     singles = left * min(max(SINGLES_FOR * drowned, LEAST_SINGLES), MOST_SINGLES) if due else Fraction(0)
     times = _times(rounds, drowned)
@@ -463,7 +464,7 @@ def _new_rounds(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], round
     noise = payment.noise(bounds, each * (1 - OF_CHOICES))
     cost = CELL_DISCOUNT * noise_std(noise, asked.layout.lattice)
     choices = Selection(times, payment.choice(bounds, each * OF_CHOICES), cost)
-    return _New(measurements, Pairs(choices, noise, rounds, direct))
+    return _New(measurements, Pairs(choices, noise, rounds, direct, sets))
 
 
 def _times(rounds: Rounds, drowned: Fraction) -> int:
@@ -485,20 +486,22 @@ def _those_that_fit(payment: _Payment, asked: _Asked, rounds: Rounds) -> str:
     return ""
 
 
-def _direct(payment: _Payment, asked: _Asked, rounds: Rounds, drowned: Fraction) -> Measurement | None:
-    """Return the tables of the largest sets to choose from; None where they, or their noise, are too large.
+def _direct(
+    payment: _Payment, asked: _Asked, rounds: Rounds, drowned: Fraction
+) -> tuple[Measurement | None, tuple[Clique, ...]]:
+    """Return the tables of the largest sets to choose from, or else of all pairs, and these sets.
 
-    By default these are all pairs.
+    None and no sets where both, or their noise, are too large. By default the largest sets are all pairs.
     """
-    # A table's Gaussian noise is as 1 / sqrt(its share), and `drowned` is for one table a column, of a pair.
-    sets, larger = rounds.largest, _mean_cells(asked.layout, rounds.largest) / _mean_cells(asked.layout, rounds.pairs)
-    moved = drowned * larger * Fraction(math.sqrt(len(sets) / (rounds.columns * DIRECT)))
-    if payment.amount.pure or not payment.table.rows or not moved <= MOST_MOVED:
-        return None
-    statistic = tables_statistic(asked.layout, sets)
-    if not statistic.size <= MOST_DIRECT:
-        return None
-    return Measurement((), statistic, payment.noise(statistic.bounds, DIRECT))
+    if payment.amount.pure or not payment.table.rows:
+        return None, ()
+    for sets in dict.fromkeys((rounds.largest, rounds.pairs)):
+        # A table's Gaussian noise is as 1 / sqrt(its share), and `drowned` is for one table a column, of a pair.
+        larger = _mean_cells(asked.layout, sets) / _mean_cells(asked.layout, rounds.pairs)
+        moved = drowned * larger * Fraction(math.sqrt(len(sets) / (rounds.columns * DIRECT)))
+        if moved <= MOST_MOVED and (statistic := tables_statistic(asked.layout, sets)).size <= MOST_DIRECT:
+            return Measurement((), statistic, payment.noise(statistic.bounds, DIRECT)), sets
+    return None, ()
 
 
 def _drowned(payment: _Payment, asked: _Asked, rounds: Rounds) -> Fraction:
@@ -548,7 +551,8 @@ def _check_answer(settings: MRFSettings, violations: Violations) -> None:
     elif settings.pairs is not None:
         # Which tables will be chosen is not known before the debit: the largest that may be have to fit.
         pairs = sorted(map(math.prod, map(layout.shape, choosable(settings))), reverse=True)
-        cells = sum(pairs if settings.pairs.direct else pairs[: settings.pairs.selection.times]) + sum(layout.sizes)
+        direct = sum(map(math.prod, map(layout.shape, settings.pairs.direct_sets)))
+        cells = sum(pairs[: settings.pairs.selection.times]) + direct + sum(layout.sizes)
     else:
         cells = sum(math.prod(layout.shape(clique)) for clique in settings.cliques)
     tables = sum(one.statistic.size for one in settings.measurements) + (cells if settings.pairs else 0)

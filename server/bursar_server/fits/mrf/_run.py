@@ -75,13 +75,15 @@ class Pairs:
         selection: choices, and their noise.
         noise: noise on every cell of a chosen set's table.
         rounds: candidates of the rounds; None for a tree.
-        direct: tables of the largest candidates, released once after the rounds; None if they are not.
+        direct: tables of some candidates, released once after the rounds; None if they are not.
+        direct_sets: their columns.
     """
 
     selection: Selection
     noise: Noise
     rounds: Rounds | None = None
     direct: Measurement | None = None
+    direct_sets: tuple[Clique, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,8 +195,8 @@ def run(settings: MRFSettings, entry: int, iterations: int, session: Session) ->
     direct: tuple[ReleasedTable, ...] = ()
     if settings.pairs is not None:
         chosen, misses = _chosen(settings, settings.pairs, (*new, *settings.earlier), session, step, release)
-        if settings.pairs.rounds is not None and settings.pairs.direct is not None:
-            layout, sets, every = settings.layout, settings.pairs.rounds.largest, settings.pairs.direct
+        if settings.pairs.direct is not None:
+            layout, sets, every = settings.layout, settings.pairs.direct_sets, settings.pairs.direct
             direct = direct_tables(layout, sets, session.noisy_sum(every.statistic, every.noise), every.noise, entry)
             step()
             chosen = within_clusters(layout, sets, chosen)
