@@ -496,9 +496,9 @@ def test_a_pair_outside_of_the_cliques_is_answered_between_model_and_table() -> 
     table = 1000 * np.array([[0.4, 0.1], [0.1, 0.4]])
     assert np.array_equal(between(model, table, 200.0, 1000.0), model)
     assert between(model, table, 0.1, 1000.0) == pytest.approx(table / 1000, abs=1e-4)
-    # The squared distance is 20,000, and half of it is noise: cells have variances of 3,000, 2,000, 1,000 and 4,000
-    # beside those of the noise, 2,500.
-    shares = np.array([[30 / 55, 20 / 45], [10 / 35, 40 / 65]])
+    # The squared distance is 20,000, and half of it is noise, of 2,500 in each cell; the rest is the model's.
+    variances = 10_000 * model**0.75 / (model**0.75).sum()
+    shares = variances / (variances + 2500)
     moves = shares * np.array([[100.0, -100.0], [0.0, 0.0]])
     halfway = between(model, table, 50.0, 1000.0)
     assert halfway == pytest.approx(model + (moves - shares * moves.sum() / shares.sum()) / 1000)
@@ -519,7 +519,7 @@ def test_cells_without_rows_do_not_take_the_noise_of_a_table() -> None:
         counts = 10_000 * truth + rng.normal(0, 60, truth.shape)
         answers = between(model, counts, 60.0, 10_000.0), model, np.maximum(counts, 0) / np.maximum(counts, 0).sum()
         errors += [np.abs(answer - truth).sum() / 80 for answer in answers]
-    assert errors[0] < 0.3 * min(errors[1:])
+    assert errors[0] < 0.5 * min(errors[1:])
 
 
 def test_three_columns_have_the_answers_of_their_pairs() -> None:
