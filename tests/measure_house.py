@@ -141,11 +141,11 @@ def entered() -> int:
 
 
 def words(generated: bool) -> int:
-    """Words of the pages: what has a letter or a digit in it, unlike bars and rules of tables."""
+    """Words of the pages: what has a letter in it, unlike the figures, bars and rules of tables."""
     pages = [path for path in tracked("docs", "*.md", suffix=".md") if path.parent == ROOT or "docs" in path.parts[-3:]]
     chosen = [path for path in set(pages) if (path.name in _GENERATED) is generated]
     texts = (path.read_text(encoding="utf-8") for path in chosen)
-    return sum(any(map(str.isalnum, word)) for text in texts for word in text.split())
+    return sum(any(map(str.isalpha, word)) for text in texts for word in text.split())
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ from bursar._releases import (
     list_sketches,
     list_unfetched,
 )
+from bursar._slider import PERCENTS, spend_slider
 from bursar._suggest import FIRST_RHO, Suggestion, Target, instead_of, suggest, suggest_foretold
 from bursar_models import Model, Sketch
 from bursar_models.arrays import FloatArray
@@ -358,6 +359,22 @@ class Dataset:
             asked = replace(self._asked(amount, _draft_id(amount)), dry=True)
             model: ResultT = dry_run(self._connection, value, asked, synthetic, report)
             return model
+
+    def spend_slider(self, request: Request, *, percents: Sequence[float] = PERCENTS) -> Any:
+        """Return a slider from spend to expected error, for a notebook. Asks for previews only; debits nothing.
+
+        Needs `pip install './bursar[notebook]'`. `slider.spend` is the spend that it shows.
+
+        Args:
+            request: as for `fit`.
+            percents: spends to preview, in percent of the whole budget, in ascending order.
+
+        Raises:
+            MissingDependencyError: anywidget is not installed.
+            RefusedError: the fit would be refused for its arguments.
+            TransportError: no answer came.
+        """
+        return spend_slider(lambda spend: self.preview(request, spend=spend), percents)
 
     def suggest_spend(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 from bursar_models.errors import MissingDependencyError
 
 _NAMES = {"sklearn": "scikit-learn"}
-_EXTRAS = {"sklearn": "'./bursar[sklearn]'", "matplotlib": "'./bursar[plot]'"}
+_EXTRAS = {"sklearn": "'./bursar[sklearn]'", "matplotlib": "'./bursar[plot]'", "anywidget": "'./bursar[notebook]'"}
 
 
 def require(module: str) -> Any:
