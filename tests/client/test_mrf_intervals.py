@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import bursar
 from bursar_models import MarkovRandomField, ReleasedTable, Variable
 from bursar_models.budget import ReleaseNoise
 from bursar_models.mrf import Learning
-from bursar_models.mrf._intervals import _ratios, column_spread, mean_absolute, missed, unexplained
+from bursar_models.mrf._intervals import Evidence, _ratios, column_spread, mean_absolute, missed, unexplained
 
 SIZES = {"a": 3, "b": 4, "c": 2}
 VARIABLES = tuple(Variable(name, tuple(f"{name}{i}" for i in range(size))) for name, size in SIZES.items())
@@ -156,6 +157,21 @@ def test_three_columns_are_near_a_model_of_rounds() -> None:
     assert near.expected is not None
     assert 0 < near.expected < near.bound < far.bound < model.error(names).bound
     assert far.bound - near.bound == pytest.approx(1.6 * 0.01 * column_spread(model.marginal(names)))
+
+
+def test_bounds_of_rare_states_fall_with_the_root_of_their_spread() -> None:
+    """Two rare states may depend on each other nearly completely, which a bound in proportion would rule out."""
+    alone = np.array([0.01, 0.99])
+    tables = [((name,), 1e5 * alone, 10.0, False) for name in ("a", "b")]
+    joint = np.outer(alone, alone)
+    bounds = [
+        Evidence(tables, {"a": 2, "b": 2}, 1e5, lambda columns: joint if len(columns) == 2 else alone, unexplained=left)
+        .error(("a", "b"), 0.95)
+        .bound
+        for left in (0.01, 0.02)
+    ]
+    assert column_spread(joint) < 0.05
+    assert bounds[1] - bounds[0] == pytest.approx(1.6 * 0.01 * math.sqrt(column_spread(joint)))
 
 
 def test_what_the_server_did_not_choose_is_near_the_model() -> None:

@@ -234,7 +234,9 @@ class Evidence:
         # The columns' own noise moves every table of them, whether its dependence is right or not.
         noise = sum(one.mean * one.moved(part, self.rows) for one, part in kept if one) / (2 * self.rows)
         if self.unexplained is not None:
-            return ROUNDS_WEIGHT * self.unexplained * column_spread(cells) + noise
+            spread = column_spread(cells)
+            # Rare states that depend on each other may do so nearly completely, so that errors fall more slowly.
+            return ROUNDS_WEIGHT * self.unexplained * max(spread, math.sqrt(spread)) + noise
         edge = None if self.choice_std is None else self._weakest(*columns)
         if edge is None or self.choice_std is None:
             return None
