@@ -389,7 +389,7 @@ def test_rounds_are_scored_against_the_model_of_what_was_released() -> None:
 
 
 def test_a_workload_of_triples_answers_all_pairs_from_their_tables() -> None:
-    """Where tables of all triples would have too much noise, the answer has those of all pairs."""
+    """The tables of all pairs are released where those of all triples would have too much noise."""
     public = people(adjacency=AR, rows=1500)
     made = plan(public, auto={"all_sets_of": 3}, estimate_on_client=True)
     model = run(made, np.zeros((50, 5)), adjacency=AR)
