@@ -136,11 +136,18 @@ def ratios(
             found[name] = [middle[column] / said[column] for column in middle]
         elif isinstance(middle, float) and isinstance(said, float):
             found[name] = [middle / said]
-    if "mean_error" in found:
-        low, high = (list(part["mean_error"].values()) for part in (told.low, told.high))  # type: ignore[union-attr]
-        errors = spreads([fit.means_ if hasattr(fit, "means_") else fit.cluster_centers_ for fit in fits])
+    for name in found.keys() & {"mean_error", "coef_error"}:
+        low, high = (list(part[name].values()) for part in (told.low, told.high))  # type: ignore[union-attr]
+        errors = spreads([centres_of(fit) for fit in fits])
         found["in the range"] = ((errors >= low) & (errors <= high)).mean(axis=0).tolist()
     return found
+
+
+def centres_of(fit: Any) -> Array:
+    """Return means, centres or coefficients of a model."""
+    if hasattr(fit, "coef_"):
+        return np.atleast_2d(fit.coef_)
+    return np.asarray(fit.means_ if hasattr(fit, "means_") else fit.cluster_centers_)
 
 
 def with_rows(table: PublicTable, n: int) -> PublicTable:

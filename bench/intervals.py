@@ -17,6 +17,7 @@ sketches: k-means and mixtures decoded from a sketch, of populations in the plan
 choices: mean squared distances of k-means with one to six clusters from a sketch, of planted groups and of real tables;
     targets are those of the released centres over the population.
 gradients: means by FitGradientEM, coefficients of mixtures of regressions, and how many of the fits warn.
+variants: two lines by each variant of FitGradientEM, and how many of the fits warn, of normal and of other residuals.
 separated: FitSeparatedGMM, one to eight Gaussians in two to ten columns, and how many of the fits warn.
 clusters: k-means by FitDPEM, of real tables as populations and of normal groups; targets are shares, means and mean
     squared distances of the population's rows nearest to the returned centres.
@@ -371,6 +372,35 @@ def gradients(seeds: int, *, quick: bool) -> list[Json]:
     return found
 
 
+def variants(seeds: int, *, quick: bool) -> list[Json]:
+    """Measure mixtures of two lines in three features by each variant, and how many of the fits warn."""
+    found = []
+    for variant, law in product(
+        ("truncated",) if quick else ("truncated", "recentred", "radial", "clipped"),
+        ("normal", "t", "exponential", "gamma", "outliers", "far"),
+    ):
+        for noise, (n, epsilon) in product((0.05, 0.1), ((10_000, 1.0), (20_000, 3.0))):
+            request = bursar.GradientEM(model="mixture_of_regressions", target="y", variant=variant)  # type: ignore[arg-type]
+            warned, tally = 0, Tally()
+            for seed in range(seeds):
+                rng, line = generator(30, seed), generator(70, seed).uniform(-0.4, 0.4, (2, 3))
+                X, z = rng.uniform(-1, 1, (n, 3)), rng.integers(0, 2, n)
+                laws = "normal" if law == "far" else law
+                residuals = Population(law, np.zeros((1, 1)), np.ones(1), noise, laws).rows(n, seed)[:, 0]
+                y = np.clip((X * line[z]).sum(axis=1) + residuals, -1, 1)
+                if law == "far":
+                    far = rng.random(n) < 0.02
+                    X[far], y[far] = 0.8, 1.0
+                table = plane_table(n, 4, [*names_of(3), "y"])
+                model = fitted(request, spend_of(epsilon), table, array_rows(np.column_stack([X, y])))
+                warned += model.goodness.doubtful
+                tally.add(*matched(model.intervals(), "coef_", 3, line))
+            facts = {"variant": variant, "law": law, "noise": noise, "n": n, "epsilon": epsilon}
+            found.append({**facts, "warned": f"{warned} of {seeds}", "kinds": joined([{"coefficient": tally}])})
+            printed(found[-1])
+    return found
+
+
 def gradient_trial(law: str, n: int, epsilon: float, d: int, adjacency: Adjacency, seed: int) -> tuple[Tallies, Any]:
     """Return tallies of a mixture and of regressions, and whether intervals of each are said not to be trusted."""
     laws = "normal" if law == "far" else law
@@ -674,6 +704,7 @@ PARTS: dict[str, Callable[..., list[Json]]] = {
     "sketches": sketches,
     "choices": choices,
     "gradients": gradients,
+    "variants": variants,
     "separated": separated,
     "clusters": clusters,
     "mixtures": mixtures,

@@ -137,8 +137,7 @@ def radius_goodness(radii: RadiusCounts | None, uneven: float = 0.0) -> Goodness
     """Return the test of a model on its rows' distances; None without counts of them.
 
     Counts are compared with the law of the squared residual, whose scale and number of rows are fitted to them: a wrong
-    noise level is no other form. That of the steps of "truncated" is up to 60 % too large, as their lines are not yet
-    the mean that is returned.
+    noise level is no other form.
 
     Args:
         radii: counts of rows by distance.

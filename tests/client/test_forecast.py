@@ -79,11 +79,12 @@ def test_mixtures_and_regressions_from_regressions_have_a_wide_range() -> None:
 
 
 def test_a_wide_range_has_other_ends_and_the_same_middle() -> None:
-    """A range by column and one number alike."""
+    """A range by column and one number alike; that of coefficients is narrower than that of means."""
     by_column = ({"x": 3.0}, {"x": 4.0}, {"x": 5.0})
     found = widened({"mean_error": by_column, "relative_sse": (3.0, 4.0, 5.0)})
     assert found["mean_error"] == ({"x": 1.0}, {"x": 4.0}, {"x": 80.0})
     assert found["relative_sse"] == (1.0, 4.0, 80.0)
+    assert widened({"coef_error": (5.0, 6.0, 7.0)})["coef_error"] == (1.0, 6.0, 28.0)
 
 
 def test_what_is_foretold_comes_true(toy: bursar.Dataset) -> None:
