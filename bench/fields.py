@@ -320,14 +320,11 @@ def summary(found: Sequence[Json]) -> Iterator[str]:
     yield "|---" * (2 + len(epsilons)) + "|"
     for table, (measure, digits) in product(tables, MEASURES.items()):
         of_table = [one for one in found if one["table"] == table]
-        cells = [
-            " / ".join(
-                f"{statistics.median(values):.{digits}f}"
-                for method in methods
-                if (values := [o[measure] for o in of_table if (o["method"], o["epsilon"]) == (method, epsilon)])
-            )
-            for epsilon in epsilons
-        ]
+        values: dict[tuple[str, float], list[float]] = {}
+        for one in of_table:
+            values.setdefault((one["method"], one["epsilon"]), []).append(one[measure])
+        middle = {key: f"{statistics.median(some):.{digits}f}" for key, some in values.items()}
+        cells = [" / ".join(middle.get((method, epsilon), "-") for method in methods) for epsilon in epsilons]
         yield f"| {table}: {of_table[0]['n']:,}, {of_table[0]['d']} | {measure} | {' | '.join(cells)} |"
 
 
