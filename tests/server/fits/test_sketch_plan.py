@@ -373,17 +373,19 @@ def chosen(public: PublicTable, **fields: Any) -> int:
 
 
 def test_the_number_of_frequencies_follows_the_number_of_parameters() -> None:
-    """Ten per coordinate of a centre, within bounds; for an unknown k as for ten clusters."""
-    assert chosen(table(10), n_clusters=10) == chosen(table(10), n_clusters=0) == 1000
+    """Thirty per coordinate of a centre up to 1,500, or ten, within bounds; for an unknown k as for ten clusters."""
+    assert chosen(table(4), n_clusters=10) == chosen(table(4), n_clusters=0) == 1200
+    assert chosen(table(10), n_clusters=10) == chosen(table(10), n_clusters=0) == 1500
+    assert chosen(table(16), n_clusters=10) == 1600
     assert chosen(table(1), n_clusters=1) == 64
     assert chosen(table(30), n_clusters=20) == 4096
 
 
 def test_pure_epsilon_has_fewer_frequencies_unless_noise_is_small_anyway() -> None:
     """Laplace noise grows with m, so m is small for few rows, and where nothing is known of their number."""
-    few, ample = (chosen(table(5, rows=n), spend=PURE, n_clusters=5) for n in (10_000, 10**8))
+    few, ample, most = (chosen(table(5, rows=n), spend=PURE, n_clusters=5) for n in (10_000, 35_000, 10**8))
     assert chosen(table(5, adjacency=AR, rows=None), spend=PURE, n_clusters=5) == few == 100
-    assert ample == 250
+    assert (ample, most) == (250, 750)
     assert chosen(table(1, rows=100), spend=PURE, n_clusters=2) == 24
 
 

@@ -18,7 +18,16 @@ _PER_PARAMETER, _PER_PARAMETER_PURE = 10, 4
 
 Under zCDP SNR m hardly depends on m, so there are many. Under pure epsilon it falls as 1 / m. Measured (k = d = 5, SNR
 m / (k d) = 30 at ten per parameter): sum of squares 1.13 times Lloyd's with ten, 1.05 with four, 1.04 with two, which
-leave a decoder little information. With little noise there are ten.
+leave a decoder little information. With little noise there are ten, and with less as many as under zCDP.
+"""
+
+_LAVISH, _LAVISH_MOST = 30, 1500
+"""Frequencies per parameter of small sketches, and their number beyond which `_PER_PARAMETER` counts again.
+
+Real rows are no round clusters, and more frequencies see more of their shapes. The excess over Lloyd's sum of squares
+with 30 per parameter is 0.35 to 0.98 times (median 0.66) that with 10 at epsilon 1 on seven real tables, and 0.32 to
+0.90 times (0.74) on six at 0.1; medians of 6 seeds. With 60 it is 0.32 to 1.13 and 0.45 to 0.85 times. The limit keeps
+decoding quick.
 """
 
 _AMPLE = 10 * TRUSTWORTHY_QUALITY
@@ -39,11 +48,14 @@ def default_frequencies(k: int, d: int, *, pure: bool, snr: Callable[[int], floa
     """
     parameters = (k or _UNKNOWN_CLUSTERS) * d
     many = int(np.clip(_PER_PARAMETER * parameters, FEWEST, MOST))
+    most = max(many, min(_LAVISH * parameters, _LAVISH_MOST))
     few = int(np.clip(_PER_PARAMETER_PURE * parameters, FEWEST_PURE, MOST))
-    if not pure:
-        return many
-    expected = snr(many)
-    return many if expected is not None and expected * many >= _AMPLE * parameters else few
+
+    def ample(m: int) -> bool:
+        expected = snr(m)
+        return expected is not None and expected * m >= _AMPLE * parameters
+
+    return next((m for m in (most, many) if not pure or ample(m)), few)
 
 
 def spacing(k: int, d: int) -> float:
