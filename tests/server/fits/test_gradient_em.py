@@ -547,6 +547,23 @@ def test_noise_levels_are_not_those_of_the_way_there() -> None:
         assert array(found.noise_std) == pytest.approx([0.02, 0.02], rel=0.15)
 
 
+def test_noise_levels_are_about_the_mean_that_is_returned() -> None:
+    """States of "truncated" move until the end; without their distances from the mean, levels would be 1.5 times."""
+    found = []
+    for seed in range(4):
+        generator, n = drawn(30 + seed), 10_000
+        slopes = generator.uniform(-0.4, 0.4, (2, 3))
+        X = generator.uniform(-1, 1, (n, 3))
+        y = np.sum(X * slopes[generator.integers(0, 2, n)], axis=1) + 0.05 * generator.standard_normal(n)
+        fields = {"model": REGRESSIONS, "variant": fit_pb2.GRADIENT_VARIANT_TRUNCATED, **TARGET}
+        made = plan(table(3, bound=1.0, target=1.0, rows=n), spend=SPEND(rho=0.1), **fields)
+        found.append(array(run(made, np.column_stack([X, y])).noise_std))
+    assert 0.9 < np.mean(found) / 0.05 < 1.25
+    given = {**fields, "noise_std": 0.05}
+    made = plan(table(3, bound=1.0, target=1.0, rows=n), spend=SPEND(rho=0.1), **given)
+    assert array(run(made, np.column_stack([X, y])).noise_std) == pytest.approx([0.05, 0.05])
+
+
 @pytest.mark.parametrize("transform", [Transform.NORM, Transform.RADIAL])
 def test_gains_are_those_of_simulated_steps(transform: Transform) -> None:
     """A small shift of a normal sample moves the mean of its transform by the gain; of a regression's, likewise."""

@@ -70,6 +70,9 @@ _FAR_OFF = 0.5
 _MOST_BRAKE = 10.0
 """Maximum divisor of steps that overshoot. Insensitive."""
 
+_LEAST_LEFT = 0.25
+"""Least share of a mean squared residual that is noise. Insensitive."""
+
 _LEAST_KNOWN = 0.05
 """Minimum assumed share of the information that is not hidden. Insensitive."""
 
@@ -387,6 +390,11 @@ def _estimate(
         weights=np.mean([state.weights for state in last], axis=0),
         sigma=np.sqrt(np.mean([state.sigma**2 for state in last], axis=0)),
     )
+    if not settings.tracked and not settings.sigma_known:
+        # Squared residuals were about each state, and are larger by its distance from the mean that is returned.
+        away = np.mean([np.square(state.theta - end.theta).sum(axis=1) for state in last], axis=0)
+        left = np.maximum(end.sigma**2 - away / model.residual_size, _LEAST_LEFT * end.sigma**2)
+        end = replace(end, sigma=np.sqrt(left))
     if settings.tracked:
         # Of targets, not of states, which still have a part of where the steps began.
         theta = np.sum(rest * targets[-m:], axis=0) / np.sum(rest, axis=0)
