@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -15,10 +16,18 @@ from bursar_ledger import Adjacency
 from bursar_models import Separation
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import separated_gmm
+from bursar_server.fits.mixtures.decoding import Released
 from bursar_server.fits.mixtures.em import Mixture, recentred_step
 from bursar_server.fits.mixtures.radius_statistics import RADIUS_LATTICE, radius_statistic
 from bursar_server.fits.separated_gmm import _locate, _refine, _run, _tree
-from bursar_server.fits.separated_gmm._estimate import Estimate, Moment, combine, shrink, without_borders
+from bursar_server.fits.separated_gmm._estimate import (
+    Estimate,
+    Moment,
+    combine,
+    of_leaves,
+    shrink,
+    without_borders,
+)
 from bursar_server.fits.separated_gmm._locate import Ball
 from bursar_server.fits.separated_gmm._mixture import least_apart
 from bursar_server.fits.separated_gmm._parts import Parts
@@ -264,6 +273,30 @@ def test_components_far_apart_are_all_in_the_ball(monkeypatch: pytest.MonkeyPatc
     for ball in balls:
         distances = np.linalg.norm((X - frame.centre) / frame.scale - ball.centre, axis=1)
         assert np.mean(distances[9::10] > ball.radius) < 0.1
+
+
+@pytest.mark.parametrize("d", [1, 2, 10, 100])
+def test_a_ball_that_misses_its_rows_is_noticed(d: int) -> None:
+    """Rows on its surface, whether together or all around; not those that its inflated radius holds at one side."""
+    together = np.eye(1, d)
+    held = _locate._inflation(d) ** -2.0
+    for length, square, missed in ((1.0, 1.0, True), (0.0, 1.0, True), (math.sqrt(held), held, False)):
+        sums, seconds = 400.0 * length * together, 400.0 * square * np.eye(d)[None] / d
+        released = Released(np.array([400.0]), sums, seconds, 1.0, 1.0, 1.0)
+        assert Ball(np.zeros(d), 0.2, 400.0).misses(released) is missed
+        assert not Ball(np.zeros(d), 1.0, 400.0).misses(released)  # the public ball holds all rows
+
+
+def test_moments_of_rows_outside_of_their_ball_are_taken_again() -> None:
+    """A choice of a radius may leave a small component out: its part has its mean all the same, at no further price."""
+    made = plan(spend=types_pb2.Spend(rho=0.1))
+    X = mixture(2000, APART[:1], 4)
+    parts = Parts(made.settings, session(made, X).forest(made.settings.rho))
+    unit = float(made.settings.frame.scale[0])
+    for _ in range(2):
+        leaf = Leaf(parts.forest.tree(), Ball(np.array([50.0, 0.0]) / unit, 0.02, 2000.0), 2000.0)
+        assert np.linalg.norm(of_leaves(parts, [leaf]).means * unit - APART[0]) < 8.0
+    assert parts.left(parts.forest.tree()) > 0.0
 
 
 def test_a_component_is_found_in_bounds_that_noise_never_leaves() -> None:

@@ -19,7 +19,7 @@ from bursar_models.arrays import FloatArray
 from bursar_server.fits.mixtures.decoding import decode
 from bursar_server.fits.mixtures.statistics import Moments, Weights
 from bursar_server.fits.separated_gmm._kernel import POINT
-from bursar_server.fits.separated_gmm._locate import Ball, round_share, shrinks, tighten
+from bursar_server.fits.separated_gmm._locate import Ball, changes, round_share, tighten
 from bursar_server.fits.separated_gmm._parts import Parts
 from bursar_server.fits.separated_gmm._search import BallFamily, TightFamily, middle_of
 from bursar_server.fits.separated_gmm._statistics import (
@@ -101,7 +101,7 @@ class _Balls:
         while spent + self.round <= 0.5 * LOCATION * (1.0 + 1e-9):
             before, ball = ball, tighten(self.parts, root, ball, self.round)
             spent, smallest = spent + self.round, max(s.min_weight * ball.rows, 1.0)
-            if not shrinks(before, ball):
+            if not changes(before, ball):
                 break
         m = min(s.d, s.k)
         # Principal directions that keep nearly all columns cost more than they gain.
@@ -123,7 +123,7 @@ class _Balls:
         for _ in range(2):
             before, ball = leaf.ball, tighten(self.parts, leaf.node, leaf.ball, 0.25 * LOCATION, smallest)
             leaf = replace(leaf, ball=ball)
-            if not shrinks(before, ball):
+            if not changes(before, ball):
                 break
         return leaf
 

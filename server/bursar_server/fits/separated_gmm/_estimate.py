@@ -140,7 +140,7 @@ def estimate(parts: Parts, leaves: list[Leaf], progress: Callable[[], None]) -> 
     if not (s.clusters or s.easy):
         refined = refine(parts, leaves, smallest, _REFINEMENT * min(parts.left(leaf.node) for leaf in leaves))
     if refined is None:
-        moments.append(of_leaves(parts, leaves, _FIRST * min(parts.left(leaf.node) for leaf in leaves)))
+        moments.append(of_leaves(parts, leaves))
         current = combine(s, moments)
         overlapping = not s.clusters and least_apart(current.mixture)[0] < _APART
         overlapping = overlapping and _is_clear(parts, leaves, current)
@@ -199,9 +199,9 @@ def _start(settings: SplitSettings, mixture: Mixture) -> Estimate:
     return Estimate(mixture.counts, mixture.means, covariances, np.zeros_like(mixture.means), unknown, unknown)
 
 
-def of_leaves(parts: Parts, leaves: list[Leaf], share: float) -> Moment:
-    """Return moments of every leaf about the centre of its ball."""
-    s = parts.settings
+def of_leaves(parts: Parts, leaves: list[Leaf]) -> Moment:
+    """Return moments of every leaf about the centre of its ball; once more where a ball turns out to miss its rows."""
+    s, share = parts.settings, _FIRST * min(parts.left(leaf.node) for leaf in leaves)
     rows = min(leaf.rows for leaf in leaves)
     moments = s.moments
     weights = precisions(s.d, moments)
@@ -211,11 +211,14 @@ def of_leaves(parts: Parts, leaves: list[Leaf], share: float) -> Moment:
         moments = Moments.SPHERICAL
         weights = precisions(s.d, moments)
     statistics = [ball_statistic(s.frame, leaf.ball.centre, leaf.ball.radius, moments, weights) for leaf in leaves]
+    made = parts.releases([leaf.node for leaf in leaves], statistics, share)
+    seen = [decode(flat, 1, s.d, moments, weights, std) for flat, std in made]
+    missed = [leaf.ball.misses(released) for leaf, released in zip(leaves, seen, strict=True)]
+    if any(missed):
+        balls = [leaf.ball.everywhere() if miss else leaf.ball for leaf, miss in zip(leaves, missed, strict=True)]
+        return of_leaves(parts, [replace(leaf, ball=ball) for leaf, ball in zip(leaves, balls, strict=True)])
     read = []
-    for leaf, (flat, std) in zip(
-        leaves, parts.releases([leaf.node for leaf in leaves], statistics, share), strict=True
-    ):
-        released = decode(flat, 1, s.d, moments, weights, std)
+    for leaf, released in zip(leaves, seen, strict=True):
         lower = np.asarray(np.eye(s.d)[None] * leaf.ball.radius, dtype=np.float64)
         read.append(_read(released, leaf.ball.centre[None], lower, np.ones(1), moments, s.moments))
     return _joined(read)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bursar_models.arrays import FloatArray
-from bursar_server.fits.mixtures.decoding import decode
+from bursar_server.fits.mixtures.decoding import Released, decode
 from bursar_server.fits.mixtures.statistics import Moments, Weights
 from bursar_server.fits.separated_gmm._parts import Parts, SplitSettings
 from bursar_server.fits.separated_gmm._search import RADIUS_UNIT, RadiusFamily, ReachFamily
@@ -58,6 +58,20 @@ class Ball:
     radius: float
     rows: float
 
+    def misses(self, released: Released) -> bool:
+        """Return whether most rows lie beyond: the choice of a radius before a split may leave a small component out.
+
+        Clipping moves such rows to the ball's surface. Others are inside by the factor that balls are inflated by.
+        """
+        count, d = float(released.safe_counts()[0]), len(self.centre)
+        by_mean = float(np.sum(released.mean_u() ** 2)) - d * (released.sum_std / count) ** 2
+        by_square = (float(np.trace(released.seconds[0])) - released.second_std * math.sqrt(d)) / count
+        return self.radius < 1.0 and max(by_mean, by_square) > (1.0 + _inflation(d) ** -2.0) / 2.0
+
+    def everywhere(self) -> Ball:
+        """Return the public ball with as many rows."""
+        return Ball(np.zeros_like(self.centre), 1.0, self.rows)
+
 
 def round_share(k: int, d: int, sigma_min: float, cap: float) -> float:
     """Return the cost of a round, so that `cap` pays for all rounds on the way to a leaf of a tree with k leaves."""
@@ -75,10 +89,17 @@ def tighten(parts: Parts, node: Node, ball: Ball, share: float, smallest: float 
     flat, std = parts.release(node, statistic, _MEAN * share)
     released = decode(flat, 1, s.d, Moments.SPHERICAL, _WEIGHTS, std)
     rows = max(float(released.counts[0]), 2.0 * released.count_std, 1.0)
+    if ball.misses(released):
+        return replace(ball.everywhere(), rows=rows)
     centre = ball.centre + ball.radius * released.mean_u()[0]
     centre /= max(1.0, float(np.linalg.norm(centre)))
     smallest = smallest or max(s.min_weight * rows, 1.0)
     return _radius(parts, node, Ball(centre, ball.radius, rows), (1.0 - _MEAN) * share, smallest, ball)
+
+
+def _inflation(d: int) -> float:
+    """Return the factor on a radius that was chosen, for rows of a component that lies at it."""
+    return 1.05 + 0.8 / math.sqrt(d)
 
 
 def _radius(parts: Parts, node: Node, ball: Ball, share: float, smallest: float, before: Ball) -> Ball:
@@ -97,7 +118,7 @@ def _radius(parts: Parts, node: Node, ball: Ball, share: float, smallest: float,
     tilt = min(0.05 * scale, 0.2 * ball.rows / family.steps)
     family = replace(family, target=round(target), tilt=max(1, round(tilt * RADIUS_UNIT)))
     _, index = parts.forest.search(node, family, parts.noise_of(family, node, share))
-    inflated = family.radius(index) * (1.05 + 0.8 / math.sqrt(s.d)) * (1.0 + target / ball.rows)
+    inflated = family.radius(index) * _inflation(s.d) * (1.0 + target / ball.rows)
     return Ball(ball.centre, min(inflated, reach, 2.0), ball.rows)
 
 
@@ -125,6 +146,6 @@ def radii(settings: SplitSettings, centre: FloatArray, radius: float) -> RadiusF
     return RadiusFamily(settings.frame, view, least, max(2.0 * radius, 2.0 * least), 0, 0)
 
 
-def shrinks(before: Ball, after: Ball) -> bool:
-    """Return whether another round is worth its cost."""
-    return after.radius * _SHRINKS < before.radius
+def changes(before: Ball, after: Ball) -> bool:
+    """Return whether another round is worth its cost: the ball shrank, or it had left its rows out."""
+    return after.radius * _SHRINKS < before.radius or after.radius > before.radius

@@ -17,7 +17,7 @@ from bursar_models import public_generator
 from bursar_models.arrays import FloatArray
 from bursar_server.fits.mixtures.decoding import decode
 from bursar_server.fits.mixtures.statistics import Moments, Weights
-from bursar_server.fits.separated_gmm._locate import Ball, round_share, shrinks, tighten
+from bursar_server.fits.separated_gmm._locate import Ball, changes, round_share, tighten
 from bursar_server.fits.separated_gmm._parts import LEAST_SHARE, Parts
 from bursar_server.fits.separated_gmm._search import BINS, BallFamily, SplitFamily, middle_of
 from bursar_server.fits.separated_gmm._statistics import (
@@ -193,7 +193,7 @@ class _Growth:
     def _locate_all(self, leaf: Leaf) -> Leaf:
         while leaf.located + self.round + self.reserve <= LOCATION:
             before, leaf = leaf.ball, self._locate(leaf)
-            if not shrinks(before, leaf.ball):
+            if not changes(before, leaf.ball):
                 break
         return leaf
 
@@ -203,7 +203,7 @@ class _Growth:
             if leaf.located + self.round > LOCATION * (1.0 + 1e-9):
                 break
             before, leaf = leaf.ball, self._locate(leaf)
-            if not shrinks(before, leaf.ball):
+            if not changes(before, leaf.ball):
                 break
         return leaf
 
