@@ -147,5 +147,5 @@ def radii(settings: SplitSettings, centre: FloatArray, radius: float) -> RadiusF
 
 
 def changes(before: Ball, after: Ball) -> bool:
-    """Return whether another round is worth its cost: the ball shrank, or it had left its rows out."""
-    return after.radius * _SHRINKS < before.radius or after.radius > before.radius
+    """Return whether another round is worth its cost: the ball shrank, or it missed its rows and is the public one."""
+    return after.radius * _SHRINKS < before.radius or before.radius < 1.0 == after.radius
