@@ -160,18 +160,24 @@ def test_mixtures_of_a_small_table(
 def test_fields_of_a_small_table(
     real_tables: Any, tables: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Columns that depend on each other: with much to spend the tree has their table, the independent model has not."""
+    """Columns that depend on each other: with much to spend all but the independent model have their table."""
     import pandas as pd
 
     frame = pd.DataFrame({"a": ["x", "y"] * 100, "b": [0.5, 1.5] * 100, "c": ["x", "x", "y", "y"] * 50})
     states = {"a": ("x", "y"), "b": (0.0, 1.0, 2.0), "c": ("x", "y")}
     monkeypatch.setattr(real_tables, "CATEGORIES", (tables.CategoryTable("copies", lambda: frame, states),))
     arguments = ["categories", "--seeds", "2", "--epsilons", "1000"]
-    tree, independent = run(real_tables, monkeypatch, tmp_path, *arguments)["categories"]["rows"]
+    default, tree, independent = run(real_tables, monkeypatch, tmp_path, *arguments)["categories"]["rows"]
+    assert [one["method"] for one in (default, tree, independent)] == [
+        "FitMRF",
+        "FitMRF, tree",
+        "FitMRF, independent",
+    ]
     assert tree["independent_variation"] == pytest.approx(0.5 / 3)  # one of three pairs, half of whose cells are empty
     assert tree["independent_nats"] == pytest.approx(np.log(2))
-    assert tree["variation"]["worst"] < 0.02
-    assert abs(tree["nats"]["median"]) < 0.05
+    for one in (default, tree):
+        assert one["variation"]["worst"] < 0.02
+        assert abs(one["nats"]["median"]) < 0.05
     assert independent["variation"]["median"] == pytest.approx(0.5 / 3, abs=0.01)
     assert independent["nats"]["median"] == pytest.approx(np.log(2), abs=0.05)
 
