@@ -310,7 +310,7 @@ def decode_kmeans(
     if richer is not fit:  # the best k centres of more than k groups need not be near any k of the groups
         density = _shaped(problem, richer.mixture, noise_std)
         if not harmonics:
-            shaping = _shaping(problem, richer.mixture, noise_std)
+            shaping = _shaping(problem, float(richer.mixture.log_v[0, 0]), noise_std)
             density = _finer(shaping, cloud, density, noise_std, _generator(public_seed, max(n_init, 1) + 1))
     rows = _rows(problem, _joined(density.mixture, cloud, belief), generator)
     # The mixture of k groups is in doubt: several starts, each tried on few of the rows, the best finished on all.
@@ -768,6 +768,12 @@ def _add(problem: _Problem, fit: _Fit, count: int, places: FloatArray) -> _Mixtu
     )
 
 
+def _with_more(problem: _Problem, cloud: _Mixture, fit: _Fit, count: int, steps: int, generator: Generator) -> _Fit:
+    """Return the fit after adding `count` atoms and so many refining steps; arguments are those of `_richer`."""
+    places = _places(problem, cloud, fit.mixture, generator)
+    return _refine(problem, _add(problem, fit, count, places), steps)
+
+
 def _prune(problem: _Problem, fit: _Fit, k: int) -> _Mixture:
     """Return the mixture reduced to k atoms, without those whose removal costs a linearised fit least.
 
@@ -810,15 +816,12 @@ def _replicate(problem: _Problem, k: int, cloud: _Mixture, ceiling: float, gener
     empty = _Mixture(np.zeros(0), np.zeros((0, problem.W.shape[1])), np.full((1, 1), float(log_v)))
     fit = _evaluate(capped, empty)
 
-    def with_more(count: int) -> _Fit:
-        places = _places(capped, cloud, fit.mixture, generator)
-        return _refine(capped, _add(capped, fit, count, places), GROWING_STEPS)
-
     for count in _rounds(k):
-        fit = with_more(count)
+        fit = _with_more(capped, cloud, fit, count, GROWING_STEPS, generator)
     misses = 0
     for count in _rounds(k):
-        trial = _refine(capped, _prune(capped, with_more(count), k), GROWING_STEPS)
+        more = _with_more(capped, cloud, fit, count, GROWING_STEPS, generator)
+        trial = _refine(capped, _prune(capped, more, k), GROWING_STEPS)
         if trial.loss < fit.loss * (1 - GAIN):
             fit, misses = trial, 0
         else:
@@ -905,29 +908,28 @@ def _least(fits: list[_Fit]) -> float:
     return min(fit.loss for fit in fits)
 
 
-def _shaping(problem: _Problem, mixture: _Mixture, noise_std: float) -> _Problem:
-    """Return the problem of atoms with variances of their own; the mixture's common variance is their prior."""
+def _shaping(problem: _Problem, log_v: float, noise_std: float) -> _Problem:
+    """Return the problem of atoms with variances of their own, whose prior is about this one."""
     spread = _noise2(noise_std) / SPREAD_PRIOR_STD**2
-    return replace(problem, prior=replace(problem.prior, spread=spread, log_v=float(mixture.log_v[0, 0])))
+    return replace(problem, prior=replace(problem.prior, spread=spread, log_v=log_v))
 
 
 def _shaped(problem: _Problem, mixture: _Mixture, noise_std: float) -> _Fit:
     """Return the fit with one variance for each component and column; the common variance is its prior."""
-    start = replace(mixture, log_v=np.full(mixture.centres.shape, float(mixture.log_v[0, 0])))
-    return _refine(_shaping(problem, mixture, noise_std), start, FINAL_STEPS)
+    common = float(mixture.log_v[0, 0])
+    start = replace(mixture, log_v=np.full(mixture.centres.shape, common))
+    return _refine(_shaping(problem, common, noise_std), start, FINAL_STEPS)
 
 
 def _moved(problem: _Problem, cloud: _Mixture, fit: _Fit, noise_std: float, generator: Generator) -> _Fit:
     """Return a shaped fit after replacing single atoms, while its residual exceeds the error; failures are undone."""
     k = len(fit.mixture.beta)
-    spread = _noise2(noise_std) / SPREAD_PRIOR_STD**2
-    problem = replace(problem, prior=replace(problem.prior, spread=spread, log_v=float(np.median(fit.mixture.log_v))))
+    problem = _shaping(problem, float(np.median(fit.mixture.log_v)), noise_std)
     fit = _evaluate(problem, fit.mixture)
     for _ in range(REPLACEMENTS):
         if k < 2 or not _residual(fit, noise_std) > WRONG:
             break
-        more = _add(problem, fit, 1, _places(problem, cloud, fit.mixture, generator))
-        richer = _refine(problem, more, FINAL_STEPS)
+        richer = _with_more(problem, cloud, fit, 1, FINAL_STEPS, generator)
         trial = _refine(problem, _prune(problem, richer, k), FINAL_STEPS)
         fit = trial if trial.loss < fit.loss else fit
     return fit
@@ -952,8 +954,7 @@ def _richer(
         count = -(-(k if noise_std is None else size) // 4)
         if (size + count) * (d + 1) > m:  # at least two real numbers for each parameter
             break
-        mixture = _add(problem, fit, count, _places(problem, cloud, fit.mixture, generator))
-        trial = _refine(problem, mixture, RICHER_STEPS)
+        trial = _with_more(problem, cloud, fit, count, RICHER_STEPS, generator)
         least = RICHER_GAIN * fit.loss
         if noise_std is not None:
             least = NOISE_GAIN * SEARCHED * _noise2(noise_std) * count * (d + 1)
@@ -976,8 +977,7 @@ def _finer(problem: _Problem, cloud: _Mixture, fit: _Fit, noise_std: float, gene
         # At least four real numbers for each parameter.
         if not _residual(fit, noise_std) > WRONG or 2 * (size + count) * (2 * d + 1) > m:
             break
-        more = _add(problem, fit, count, _places(problem, cloud, fit.mixture, generator))
-        trial = _refine(problem, more, RICHER_STEPS)
+        trial = _with_more(problem, cloud, fit, count, RICHER_STEPS, generator)
         if not fit.loss - trial.loss > NOISE_GAIN * SEARCHED * _noise2(noise_std) * count * (2 * d + 1):
             break
         fit = trial
