@@ -148,8 +148,9 @@ def radius_goodness(radii: RadiusCounts | None, uneven: float = 0.0) -> Goodness
     rows, scale = max(float(radii.counts.sum()), 1.0), 0.0
     # The law bends with the scale: one linear step would leave a misfit where the noise level is off by a third.
     most = _FARTHEST / radii.size**0.5
+    ends = 2.0 * scipy.special.gammaincinv(0.5 * radii.size, radii.levels)
     for _ in range(_ROUNDS):
-        shares, slope, covariance = _radius_law(radii, rows, scale, uneven)
+        shares, slope, covariance = _radius_law(radii, rows, ends * math.exp(-scale), uneven)
         directions = np.column_stack([shares, slope])
         weighted = np.linalg.solve(covariance, directions)
         moved = float(np.linalg.solve(directions.T @ weighted, weighted.T @ radii.counts)[1]) / rows
@@ -170,13 +171,16 @@ def radius_goodness(radii: RadiusCounts | None, uneven: float = 0.0) -> Goodness
 
 
 def _radius_law(
-    radii: RadiusCounts, rows: float, scale: float, uneven: float
+    radii: RadiusCounts, rows: float, ends: FloatArray, uneven: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the law of counts by distance if variances are off by a factor, the exponential of `scale`.
+    """Return the law of counts by distance: shares, their derivatives, and the covariance of noise and sampling.
 
-    It is the shares of the cells, their derivatives by the scale, and the covariance of noise and sampling.
+    Args:
+        radii: counts; their number of axes and their noise count here.
+        rows: number of rows.
+        ends: ends of the cells, in units of the variance; derivatives are by its logarithm.
+        uneven: as for `radius_goodness`.
     """
-    ends = 2.0 * scipy.special.gammaincinv(0.5 * radii.size, radii.levels) * math.exp(-scale)
     x, half = np.concatenate([[0.0], ends]), 0.5 * radii.size
     shares = np.diff(scipy.special.gammainc(half, 0.5 * x), append=1.0)
     slope = np.diff(-x * _chi_squared(x, half), append=0.0)

@@ -1,6 +1,6 @@
 """`python -m tests.conformance.compiled`: prints the kernels that some variant compiles although fits are warmed up.
 
-A process of its own, because what other tests have compiled would hide them.
+It runs in a process of its own, because what other tests have compiled would hide them.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def test_the_catalogue_has_every_fit() -> None:
 
 @pytest.mark.slow
 def test_no_fit_compiles_anything_after_the_warm_up() -> None:
-    """So the time of the first fit reveals nothing, and nobody waits for it."""
+    """The time of the first fit reveals nothing, and nobody waits for a compiler."""
     command = [sys.executable, "-m", "tests.conformance.compiled"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == ""
