@@ -475,22 +475,27 @@ def clusters(seeds: int, *, quick: bool) -> list[Json]:
             request = bursar.DPEM(n_components=k, mode="kmeans")
             table = PublicTable("bench", columns, adjacency, 1, n)
             model = fitted(request, spend_of(epsilon), table, array_rows(drawn))
-            nearest = model.predict(rows)
-            tallies: Tallies = {"share": Tally(), "mean": Tally(), "variance": Tally()}
-            for one in model.intervals():
-                cell = nearest == int(one.name.partition("[")[2].partition("]")[0])
-                if one.name.startswith("weights_"):
-                    tallies["share"].add([one], [float(cell.mean())])
-                elif one.name.startswith("variances_") and cell.any():
-                    centre = model.cluster_centers_[int(one.name.partition("[")[2][:-1])]
-                    tallies["variance"].add([one], [float(np.square(rows[cell] - centre).mean())])
-                elif cell.any():
-                    tallies["mean"].add([one], [float(rows[cell, int(one.name.partition(".x")[2])].mean())])
-            trials.append(tallies)
+            trials.append(cluster_tallies(model, rows))
         facts = {"table": name, "k": k, "d": d, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
         found.append({**facts, "kinds": joined(trials)})
         printed(found[-1])
     return found
+
+
+def cluster_tallies(model: Any, rows: Array) -> Tallies:
+    """Return tallies of k-means over the rows of a population."""
+    nearest = model.predict(rows)
+    tallies: Tallies = {"share": Tally(), "mean": Tally(), "variance": Tally()}
+    for one in model.intervals():
+        cell = nearest == int(one.name.partition("[")[2].partition("]")[0])
+        if one.name.startswith("weights_"):
+            tallies["share"].add([one], [float(cell.mean())])
+        elif one.name.startswith("variances_") and cell.any():
+            centre = model.cluster_centers_[int(one.name.partition("[")[2][:-1])]
+            tallies["variance"].add([one], [float(np.square(rows[cell] - centre).mean())])
+        elif cell.any():
+            tallies["mean"].add([one], [float(rows[cell, int(one.name.partition(".x")[2])].mean())])
+    return tallies
 
 
 MIXTURES: tuple[tuple[Population, int, float, Adjacency], ...] = (

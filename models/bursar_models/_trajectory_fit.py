@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import scipy
@@ -248,10 +247,11 @@ class _Problem:
             noise = np.array([step.noise_std for step in group])[:, None] / units
             variances.append(np.sum(noise**2, axis=0) / len(group) ** 2)
         self._sums, self._variances = np.concatenate(sums), np.concatenate(variances)
-        self._normals = _normals(_per_component(points, K), d)
+        self._normals = _normals(max(_per_component(points, K), _enough(covariance_type, d)), d)
         self._uniforms = self._in_box(_LEAST_POINTS // 4, seed=1)
         self._correction, self._errors = np.zeros(len(self._sums)), np.zeros((len(self._sums), 0))
         self._shapes = _shape_basis(covariance_type, d)
+        self._scores, self._exact, self._missing = _scores(self._normals, self._shapes)
         self._helmert = scipy.linalg.helmert(K).T if K > 1 else np.zeros((1, 0))
 
     def refine(self, theta: _Mixture, points: int) -> None:
@@ -284,32 +284,41 @@ class _Problem:
     def linear(self, theta: _Mixture) -> _Linear:
         """Return the sums near a mixture."""
         numbers = len(self._sums)
-        second, gaussians = np.zeros((numbers, numbers)), np.zeros(numbers)
+        second, gaussians, slopes = np.zeros((numbers, numbers)), [], []
         beta = max(theta.background, _LEAST_SHARE) if self._background else 0.0
-        slope: Any = 0.0
-        for component, lower in enumerate(theta.lowers):
-            share = theta.weights[component] / len(self._normals)
+        for weight, mean, lower in zip(theta.weights, theta.means, theta.lowers, strict=True):
+            total, along = np.zeros(numbers), np.zeros((numbers, self._scores.shape[1]))
             for first in range(0, len(self._normals), _CHUNK):
-                points = theta.means[component] + self._normals[first : first + _CHUNK] @ lower.T
-                features = self._features(np.clip(points, *self._box))
-                second += (1.0 - beta) * share * features.T @ features
-                gaussians += share * features.sum(axis=0)
-                slope = slope + (1.0 - beta) * share * features.T @ self._scores(theta, beta, points)
-        uniform = np.zeros(numbers)
+                part = slice(first, first + _CHUNK)
+                features = self._features(np.clip(mean + self._normals[part] @ lower.T, *self._box))
+                share = 1.0 / len(self._normals)
+                second += (1.0 - beta) * weight * share * features.T @ features
+                total += share * features.sum(axis=0)
+                along += share * features.T @ self._scores[part]
+            second += (1.0 - beta) * weight * along @ self._missing @ along.T
+            gaussians.append(total)
+            slopes.append((1.0 - beta) * weight * along @ self._exact)
+        by_component, uniform = np.array(gaussians), np.zeros(numbers)
+        gaussian = theta.weights @ by_component
         if self._background:
             features, share = self._features(self._uniforms), 1.0 / len(self._uniforms)
             uniform = share * features.sum(axis=0)
             second += beta * share * features.T @ features
-            slope = slope + beta * share * features.T @ self._scores(theta, beta, self._uniforms)
-        mean = (1.0 - beta) * gaussians + beta * uniform
+        by_weight = (1.0 - beta) * (theta.weights[:, None] * (by_component - gaussian)).T @ self._helmert
+        d = theta.means.shape[1]
+        by_shape = [slope[:, d:] for slope in slopes]
+        if self._kind == "tied":
+            by_shape = [np.sum(by_shape, axis=0)]
+        slope = np.hstack([by_weight, *(slope[:, :d] for slope in slopes), *by_shape])
+        mean = (1.0 - beta) * gaussian + beta * uniform
         rows = theta.rows
         spread = rows * (second - np.outer(mean, mean))
         least = _LEAST_NOISE * float(np.diagonal(spread).max())
         root = scipy.linalg.cholesky(spread + np.diag(np.maximum(self._variances, least)), lower=True)
-        expected = (1.0 - theta.background) * gaussians + theta.background * uniform + self._correction
+        expected = (1.0 - theta.background) * gaussian + theta.background * uniform + self._correction
         columns = [rows * expected[:, None]]
         if self._background:
-            columns.append(rows * (uniform - gaussians)[:, None])
+            columns.append(rows * (uniform - gaussian)[:, None])
         design = np.hstack([*columns, rows * slope])
         both = scipy.linalg.solve_triangular(root, np.column_stack([design, self._sums - rows * expected]), lower=True)
         errors = scipy.linalg.solve_triangular(root, rows * self._errors, lower=True)
@@ -377,34 +386,6 @@ class _Problem:
         norms = np.linalg.norm(z, axis=1, keepdims=True)
         z = z / np.maximum(norms, 1.0)
         return np.hstack([sum(_of_step(step, z, self._kind) for step in group) / len(group) for group in self._groups])
-
-    def _scores(self, theta: _Mixture, beta: float, z: FloatArray) -> FloatArray:
-        """Return derivatives of the log density by weights, means and shapes, (N, parameters)."""
-        K, d = self._shape
-        y = np.stack(
-            [
-                scipy.linalg.solve_triangular(low, (z - m).T, lower=True).T
-                for low, m in zip(theta.lowers, theta.means, strict=True)
-            ]
-        )
-        scale = np.log(theta.weights) - np.log(np.diagonal(theta.lowers, axis1=1, axis2=2)).sum(axis=1)
-        logs = scale[:, None] - np.square(y).sum(axis=2) / 2 - d / 2 * math.log(2 * math.pi)
-        if self._background:
-            uniform = math.log(beta) - np.log(self._box[1] - self._box[0]).sum()
-            every = np.vstack([math.log1p(-beta) + logs, np.full(len(z), uniform)])
-        else:
-            every = logs
-        shares = np.exp(every - scipy.special.logsumexp(every, axis=0))[:K]  # (K, N)
-        by_weight = shares - theta.weights[:, None] * shares.sum(axis=0)
-        by_mean = shares[:, :, None] * y
-        squares = (
-            np.einsum("kni,fij,knj->knf", y, self._shapes, y, optimize=True) - np.trace(self._shapes, axis1=1, axis2=2)
-        ) / 2
-        by_shape = shares[:, :, None] * squares
-        if self._kind == "tied":
-            by_shape = by_shape.sum(axis=0, keepdims=True)
-        flat = [np.swapaxes(part, 0, 1).reshape(len(z), -1) for part in (by_mean, by_shape)]
-        return np.hstack([by_weight.T @ self._helmert, *flat])
 
 
 def _largest(first: FloatArray, second: FloatArray) -> float:
@@ -476,6 +457,34 @@ def _sobol(count: int, d: int, *, seed: int) -> FloatArray:
 def _per_component(points: int, components: int) -> int:
     """Return how many of all points are of one component: a power of two, as quasi-random points should be."""
     return int(2 ** max(math.floor(math.log2(points / components)), 6))
+
+
+def _enough(kind: CovarianceType, d: int) -> int:
+    """Return how many points the scores of one component take at least, a power of two.
+
+    Half of the points are the others' mirror images, which say nothing new of squares: four for each shape, or the
+    squares' own covariance is too near to a singular one.
+    """
+    return 1 << (8 * len(_shape_basis(kind, d)) - 1).bit_length()
+
+
+def _scores(normals: FloatArray, shapes: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return derivatives of a normal log density by mean and shape at points, and what makes their moments exact.
+
+    Means of products of two scores over few points are far from those of the normal law: where a shape has hundreds of
+    entries, by a factor of 2 and more along some, so that rounds overshoot. So features are split into what is linear
+    in the scores, whose moments are known, and the rest, over the points: a regression estimator.
+
+    Returns:
+        Scores (N, s); a matrix (s, s) that makes derivatives of the mean products of features and scores; and one that
+        makes of these, from both sides, what second moments of features over the points lack.
+    """
+    squares = np.einsum("ni,fij,nj->nf", normals, shapes, normals, optimize=True)
+    scores = np.hstack([normals, (squares - np.trace(shapes, axis1=1, axis2=2)) / 2])
+    exact = np.diag(np.concatenate([np.ones(normals.shape[1]), np.square(shapes).sum(axis=(1, 2)) / 2]))
+    inverse = np.linalg.inv(scores.T @ scores / len(scores))
+    missing = inverse @ exact @ inverse - inverse
+    return scores, inverse @ exact, (missing + missing.T) / 2
 
 
 def _normals(count: int, d: int) -> FloatArray:

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import bursar
 from bursar_models import GaussianMixture, Trajectory, _gaussian_mixture
+from bursar_models._trajectory_fit import _normals, _scores, _shape_basis
 from tests.client.trajectories import SHAPES, released
 
 TRUTH = {"weights_[0]": 0.6, "weights_[1]": 0.4, "background_weight": 0.0, "means_[0].a": 9.5, "means_[1].b": 10.4}
@@ -46,6 +47,28 @@ def test_errors_are_as_large_as_they_are_said_to_be() -> None:
             squares.append((z * 2 * (row.estimate - truth) / (row.high - row.low)) ** 2)
     # 120 squared normals, about independent: the bounds are passed about once in a million at errors of the right size.
     assert 0.45 < float(np.mean(squares)) < 1.75
+
+
+@pytest.mark.slow
+def test_many_columns_settle() -> None:
+    """Fourteen columns have 105 entries of a covariance; intervals of six standard errors contain the truth."""
+    found = released("full", 4, n=9_000, noise=3.0, steps=1, d=14).intervals(level=1 - 2e-9)
+    assert found.left_out == ()
+    assert all(found[name].low <= truth <= found[name].high for name, truth in TRUTH.items())
+
+
+def test_moments_of_scores_are_exact() -> None:
+    """Derivatives of a mean square by the shapes, and second moments, are the normal law's, at few points, too."""
+    normals, shapes = _normals(512, 8), _shape_basis("full", 8)
+    scores, exact, missing = _scores(normals, shapes)
+    square = (normals @ np.arange(8.0)) ** 2
+    square -= square.mean()
+    along = square @ scores / len(scores)
+    slope = np.einsum("i,fij,j->f", np.arange(8.0), shapes, np.arange(8.0))
+    np.testing.assert_allclose(along @ exact, [*np.zeros(8), *slope], atol=1e-9)
+    # The variance of a squared normal is 2, for any direction of a length of 1.
+    assert np.square(square).mean() / 140**2 != pytest.approx(2, abs=0.01)
+    assert (np.square(square).mean() + along @ missing @ along) / 140**2 == pytest.approx(2, abs=1e-9)
 
 
 @pytest.mark.slow
