@@ -5,8 +5,9 @@
 Twelve settings of each fit are drawn once, from a public seed: 5,000 to 1,000,000 rows and epsilon 0.1 to 3, evenly in
 logarithms, up to eight groups in 2 to 20 columns, a neighbouring relation, shares, shapes and distances of groups. Rows
 are of the right model, so that each warning after a fit is a false one. What the rule calls useless is fitted, too
-("useless"), with the error of its means over the range of a column ("off"). A fit that finds other groups than there
-are is "lost": its intervals are counted apart. Coverage and width are those of `intervals.py`.
+("useless"), with the error of its means over the range of a column ("off"); "told" is how many warnings come before
+the fit. A fit of fewer components than there are groups is "fewer", and has no intervals here; one whose means are not
+one at each group is "lost", and its intervals are counted apart. Coverage and width are those of `intervals.py`.
 
 mixtures, kmeans: FitDPEM; kmeans has targets over the population as `intervals.py` has.
 gradients, lines: FitGradientEM, groups of one variance, and one to three regressions.
@@ -127,7 +128,7 @@ def preview_of(request: Request, setting: Setting, table: PublicTable) -> Any:
 def is_lost(found: Array, setting: Setting) -> bool:
     """Return whether means are not one for each group, nearest to it."""
     near = np.square(found[:, None] - setting.means).sum(axis=2).argmin(axis=1)
-    return len(found) != len(setting.means) or len(set(near.tolist())) < len(found)
+    return len(set(near.tolist())) < len(setting.means)
 
 
 def off(found: Array, setting: Setting) -> float:
@@ -136,7 +137,7 @@ def off(found: Array, setting: Setting) -> float:
 
 
 Trial = tuple[Tallies, bool, bool, float]
-"""Tallies, whether the fit is lost, whether it is warned, and how far its means are off."""
+"""Tallies, whether the fit is lost, whether it is warned, and how far its means are off, over the range."""
 
 
 def line_of(setting: Setting, trials: list[Trial], preview: Any) -> Json:
@@ -146,10 +147,11 @@ def line_of(setting: Setting, trials: list[Trial], preview: Any) -> Json:
     kinds |= {f"{kind}, lost": row for kind, row in joined([o for o, a in zip(whole, lost, strict=True) if a]).items()}
     return setting.facts | {
         "lost": sum(lost),
+        "fewer": sum(not tallies for tallies in whole),
         "warned": sum(warned),
         "lost, not warned": sum(a and not w for a, w in zip(lost, warned, strict=True)),
+        "told": len(preview.warnings),
         "useless": preview.useless,
-        "rough": any(text.startswith("rough") for text in preview.warnings),
         "off": round(float(np.median(far)), 4),
         "kinds": kinds,
     }
@@ -181,7 +183,9 @@ def _groups(request: Request, setting: Setting, seeds: int) -> Json:
     for seed in range(seeds):
         model = fitted(request, spend_of(setting.epsilon), setting.table, array_rows(setting.rows(setting.n, seed)))
         order = np.square(model.means_[:, None] - setting.means).sum(axis=2).argmin(axis=1)
-        tallies = mixture_tallies(model, setting.weights[order], setting.means[order], variances[order])
+        tallies: Tallies = {}
+        if len(order) == len(setting.means):
+            tallies = mixture_tallies(model, setting.weights[order], setting.means[order], variances[order])
         warned = bool(model.intervals().warnings)
         trials.append((tallies, is_lost(model.means_, setting), warned, off(model.means_, setting)))
     return line_of(setting, trials, preview_of(request, setting, setting.table))

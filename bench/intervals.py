@@ -525,13 +525,11 @@ def separated_trial(population: Population, n: int, epsilon: float, adjacency: A
     columns = tuple(BoundedColumn(column, -1.0, 1.0) for column in names_of(d))
     table = PublicTable("bench", columns, adjacency, 1, n)
     model = fitted(request, spend_of(epsilon), table, array_rows(population.rows(n, seed)))
-    tallies: Tallies = {"mean": Tally(), "weight": Tally()}
+    tallies: Tallies = {}
     if model.found_ == k:
-        ends = model.intervals()
-        tallies["mean"].add(*matched(ends, "means_", d, population.means))
         order = [int(np.square(population.means - mean).sum(axis=1).argmin()) for mean in model.means_]
-        weights = [row for row in ends if row.name.startswith("weights_")]
-        tallies["weight"].add(weights, population.weights[order])
+        variances = np.full((k, d), population.width**2)
+        tallies = mixture_tallies(model, population.weights[order], population.means[order], variances)
     return tallies, bool(model.goodness.doubtful)
 
 

@@ -11,7 +11,7 @@ from bursar_models.arrays import FloatArray
 from bursar_models.budget import Price, Pure, Rho, Spend
 from bursar_models.errors import InvalidRequestError
 from bursar_models.expected_rows import Guess, Like, rows_like
-from bursar_models.forecasts import REPLICATES, Forecast, foretold, is_wide, widened
+from bursar_models.forecasts import REPLICATES, Forecast, factors_of, foretold, scaled
 from bursar_models.schema import Column
 
 MOST_ROWS, MOST_NUMBERS = 20_000, 200_000
@@ -43,8 +43,8 @@ def forecast(
     errors = foretold(models, values)
     if not errors:
         raise InvalidRequestError.of("like", f"foretells nothing of a {type(models[0]).__name__}; leave it out")
-    if wide := is_wide(models[0], like):
-        errors = widened(errors)
+    if factors := factors_of(models[0], like):
+        errors = scaled(errors, factors)
     low, middle, high = ({name: found[place] for name, found in errors.items()} for place in range(3))
     return Forecast(
         like=_said(like),
@@ -54,7 +54,7 @@ def forecast(
         expected=middle,
         low=low,
         high=high,
-        wide=wide,
+        wide=factors is not None,
     )
 
 

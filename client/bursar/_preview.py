@@ -156,8 +156,8 @@ def with_forecast(preview: Preview, made: Forecast, widths: Mapping[str, float],
 
 _OTHERWISE = "a rule of thumb calls this useless, the forecast does not; fit with the same like=... (--like)"
 _WIDE = (
-    "a wide range, as measured on real tables: rows of so simple a model show too little of what noise does, and half "
-    "of the errors were more than 1 to 2 times the expected one"
+    "the expected error is a guess, and the range is wide: rows of so simple a model show too little of what noise "
+    "does; of such guesses about real tables half were off by more than a factor of 2"
 )
 _GUESSED = "a guess from the public schema alone; like=... (--like) foretells errors and their range"
 

@@ -10,11 +10,13 @@ import scipy
 
 import bursar
 from bursar.testing import Server
+from bursar_models import Goodness
 from bursar_models.expected_rows import rows_like
-from bursar_models.forecasts import REPLICATES, foretold, is_wide, spreads, widened
+from bursar_models.forecasts import REPLICATES, factors_of, foretold, scaled, spreads
 from bursar_models.schema import CategoricalColumn, NumericColumn
 from tests.client.conftest import TOY
 from tests.client.line import Line
+from tests.client.trajectories import released
 
 SPEND = bursar.rho(0.1)
 HEIGHT = NumericColumn("height", "", 100.0, 220.0)
@@ -66,25 +68,36 @@ def test_every_fit_is_foretold(toy: bursar.Dataset, request_: Any, like: Any, na
     assert "dry runs on rows like those of" in repr(found)
     mixture = isinstance(request_, bursar.DPEM | bursar.GradientEM | bursar.SeparatedGMM) and name == "mean_error"
     assert found.forecast.wide == (mixture and getattr(request_, "mode", "mixture") == "mixture")
-    assert ("a wide range" in repr(found)) == found.forecast.wide
+    assert ("the range is wide" in repr(found)) == found.forecast.wide
     assert ("nine of ten fits" in repr(found)) == found.forecast.wide
 
 
 def test_mixtures_and_regressions_from_regressions_have_a_wide_range() -> None:
     """A mixture as prior knows the features of a regression, and shows one of several answers of a mixture."""
     line = bursar.LinearRegression(np.ones(2), 0.0, 1.0)
-    assert is_wide(PEOPLE, PEOPLE)
-    assert not is_wide(line, PEOPLE)
-    assert is_wide(line, line)
+    assert factors_of(PEOPLE, PEOPLE) == (1 / 3, 1.0, 16.0)
+    assert factors_of(line, PEOPLE) is None
+    assert factors_of(line, line) == (1 / 5, 1.0, 4.0)
 
 
-def test_a_wide_range_has_other_ends_and_the_same_middle() -> None:
-    """A range by column and one number alike; that of coefficients is narrower than that of means."""
+@pytest.mark.parametrize(("chance", "factor"), [(0.009, 2.5), (0.011, 1.0)])
+def test_a_prior_that_its_own_sums_contradict_foretells_more_error(
+    chance: float, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The middle of a mixture by FitDPEM alone: neither a range nor a mixture by another fit changes."""
+    goodness = Goodness("sums", 1.0, 0.1, 0.5, chance, False, "")
+    monkeypatch.setattr(bursar.GaussianMixture, "goodness", goodness)
+    like = released("full", 1, steps=1)
+    assert factors_of(like, like) == (1 / 3, factor, 16.0)
+    assert factors_of(PEOPLE, like) == factors_of(like, PEOPLE) == (1 / 3, 1.0, 16.0)
+
+
+def test_factors_are_of_every_column() -> None:
+    """Numbers by column and one number alike."""
     by_column = ({"x": 3.0}, {"x": 4.0}, {"x": 5.0})
-    found = widened({"mean_error": by_column, "relative_sse": (3.0, 4.0, 5.0)})
-    assert found["mean_error"] == ({"x": 1.0}, {"x": 4.0}, {"x": 80.0})
-    assert found["relative_sse"] == (1.0, 4.0, 80.0)
-    assert widened({"coef_error": (5.0, 6.0, 7.0)})["coef_error"] == (1.0, 6.0, 28.0)
+    found = scaled({"mean_error": by_column, "relative_sse": (3.0, 4.0, 5.0)}, (1 / 3, 2.0, 16.0))
+    assert found["mean_error"] == ({"x": 1.0}, {"x": 8.0}, {"x": 80.0})
+    assert found["relative_sse"] == (1.0, 8.0, 80.0)
 
 
 def test_what_is_foretold_comes_true(toy: bursar.Dataset) -> None:
