@@ -237,6 +237,9 @@ TRIPLES: Fields = {"auto": fit_pb2.ChooseCliques(all_sets_of=3), "columns": ["a"
 ALL_PAIRS: Fields = {**AUTO, "declared": 10**6}
 """Noise would be small among so many rows, so that tables of all pairs are released, too."""
 
+PAIRS_OF_TRIPLES: Fields = {**TRIPLES, "declared": 400}
+"""Among so many rows noise would be small in tables of pairs, and too large in that of all three columns."""
+
 ALONE: Fields = {"independent": fit_pb2.Independent(), "columns": ["x"]}
 ROWS: Fields = {"unit_weights": fit_pb2.UNIT_WEIGHTS_ROWS}
 CGM: Fields = {"estimator": fit_pb2.MRF_ESTIMATOR_CGM}
@@ -283,6 +286,10 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "rounds, rows of units, add or remove": lambda: fit_mrf(AR, cap=2, **AUTO, **ROWS),
     "rounds of triples, add or remove": lambda: fit_mrf(AR, **TRIPLES),
     "rounds of triples, shares of units, replace": lambda: fit_mrf(RO, cap=3, **TRIPLES),
+    "rounds of triples and all pairs, add or remove": lambda: fit_mrf(AR, **PAIRS_OF_TRIPLES),
+    "rounds of triples and all pairs, shares of units, add or remove": lambda: fit_mrf(
+        AR, cap=3, **TRIPLES, declared=1200
+    ),
     "tables and one held out, add or remove": lambda: fit_mrf(AR, held_out=0.3, **TABLES),
     "rounds and a table held out, Laplace, replace": lambda: fit_mrf(RO, spend=pure(10), held_out=0.3, **AUTO),
     "beside an earlier table, add or remove": lambda: fit_mrf(AR, earlier=released(), reuse=[1], **TABLES),
@@ -317,6 +324,8 @@ _SLOW = frozenset(
         "rounds, Laplace, replace",
         "rounds, rows of units, add or remove",
         "rounds of triples, shares of units, replace",
+        "rounds of triples and all pairs, add or remove",
+        "rounds of triples and all pairs, shares of units, add or remove",
     }
 )
 QUICK = TARGETS.keys() - _SLOW

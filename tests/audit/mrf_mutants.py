@@ -50,6 +50,7 @@ from tests.audit.mrf import (
     CHAIN,
     CUBE,
     NULLS,
+    PAIRS_OF_TRIPLES,
     RO,
     ROWS,
     TABLES,
@@ -351,6 +352,7 @@ def wrong_choices() -> list[Mutant]:
     triples, tested = fit_mrf(RO, **TRIPLES), fit_mrf(RO, held_out=0.3, **TABLES)
     cheap_triples = mispriced(fit_mrf(AR, **TRIPLES), triples)
     unpriced = replace(tree, events=tree.claims, session=FreeChoices)
+    instead = fit_mrf(AR, **PAIRS_OF_TRIPLES)
     told = ("T5 arithmetic", "form")
     return [
         planted("choices not paid for", unpriced, *told, n=2),
@@ -363,6 +365,8 @@ def wrong_choices() -> list[Mutant]:
         planted("a round not paid for", unpaid(rounds, len(rounds.events) - 2), *told, n=2),
         planted("tables of all pairs not paid for", unpaid(direct, -1), *told, n=2),
         planted("tables of all pairs priced as one", priced_as_one(direct), "T4 sensitivity", n=2, slow=True),
+        planted("pairs in place of triples not paid for", unpaid(instead, -1), *told, n=2),
+        planted("pairs in place of triples priced as one", priced_as_one(instead), "T4 sensitivity", n=2, slow=True),
         planted("rounds of add-remove sensitivity", few, "T4 sensitivity", "T5 arithmetic", n=2, slow=True),
         planted(
             "rounds of triples of add-remove sensitivity",

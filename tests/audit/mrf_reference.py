@@ -166,9 +166,11 @@ def cells(said: Said, statistic: Statistic, row: FloatArray, pieces: Pieces) -> 
 def _cliques(said: Said, statistic: Statistic) -> list[tuple[int, ...]]:
     """Return the cliques of the tables that a statistic consists of, one after the other."""
     if statistic.name.startswith("tables of"):
-        number = int(statistic.name.split(" ")[2])  # of all candidates, smaller sets first, or of the largest
+        number = int(statistic.name.split(" ")[2])
         sets = [one for k in range(2, said.largest + 1) for one in combinations(range(len(said.columns)), k)]
-        return sets[-number:]
+        # All candidates, smaller sets first, or the largest, or the pairs; three columns have one number for each.
+        alike = [[one for one in sets if len(one) == k] for k in (said.largest, 2)]
+        return next(some for some in (sets, *alike) if len(some) == number)
     names = [one.name for one in said.columns]
     return [tuple(names.index(name) for name in statistic.name.removeprefix("table of ").split(", "))]
 

@@ -130,6 +130,9 @@ VARIANTS: Mapping[str, Any] = {
         columns=["a", "b", "c", "x"],
     ),
     "rounds of triples": _field(auto=fit_pb2.ChooseCliques(all_sets_of=3), columns=["a", "b", "c"]),
+    "rounds of triples, answered by pairs": _field(
+        auto=fit_pb2.ChooseCliques(all_sets_of=3), columns=["a", "b", "c", "x"], spend=types_pb2.Spend(rho=0.015)
+    ),
     "cliques, tested": _field(cliques=_cliques(("a", "x"), ("b", "c")), held_out=0.1),
     "chain, naive": _field(chain=fit_pb2.HomogeneousChain(columns=["b", "c"]), estimator=fit_pb2.MRF_ESTIMATOR_NAIVE),
 }
@@ -149,6 +152,9 @@ FREE: Mapping[str, tuple[str, Any]] = {
 
 CAPS: Mapping[str, int] = {"mixture": 3, "cliques": 3, "separated": 2, "dense sketch": 2}
 """Variants that are also asked of tables with several rows of one privacy unit, and the most of them."""
+
+DECLARED: Mapping[str, int] = {"rounds": 10_000, "rounds of triples, answered by pairs": 10_000}
+"""Variants that are also asked of tables with so many declared rows: tables of all pairs are released then."""
 
 
 def method_of(request: Message) -> str:

@@ -11,14 +11,14 @@ import pytest
 
 from tests.conformance import checks
 from tests.conformance.checks import SLOTS, Case, Silent, plain_rows, run
-from tests.conformance.requests import CAPS, FEW, FITS, FREE, VARIANTS, fit_of, method_of, tables
+from tests.conformance.requests import CAPS, DECLARED, FEW, FITS, FREE, VARIANTS, fit_of, method_of, tables
 
 TABLES = dict(tables(SLOTS))
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def cases() -> dict[str, Case]:
-    """Every variant under one adjacency, in turns; one of each fit under both, and some with several rows a unit."""
+    """Every variant under one adjacency, in turns; one of each fit under both; some with more rows, or more a unit."""
     made: dict[str, Case] = {}
     for number, name in enumerate(VARIANTS):
         for place, adjacency in enumerate(TABLES):
@@ -29,6 +29,9 @@ def cases() -> dict[str, Case]:
             made[f"{name}, cap {cap}; {adjacency}"] = Case(
                 name, fit_of(name), VARIANTS[name], replace(table, unit_cap=cap)
             )
+    for name, rows in DECLARED.items():
+        table = replace(TABLES["add_remove_one"], rows=rows)
+        made[f"{name}, {rows} declared; add_remove_one"] = Case(name, fit_of(name), VARIANTS[name], table)
     return made
 
 
@@ -47,6 +50,14 @@ def test_every_fit_conforms(name: str) -> None:
     """Public plan, price of the spend, charges of the plan, nothing past the noise, total, twins close."""
     found = {check: wrong for check, look in checks.CHECKS.items() if (wrong := look(CASES[name]))}
     assert found == {}
+
+
+def test_declared_rows_release_all_pairs() -> None:
+    """Variants with declared rows have one release after the rounds, of pairs, whatever the workload."""
+    for name, rows in DECLARED.items():
+        plan = fit_of(name).plan(VARIANTS[name], replace(TABLES["add_remove_one"], rows=rows), lambda entry: None)
+        assert len(plan.settings.pairs.direct_sets) == 6
+        assert {len(one) for one in plan.settings.pairs.direct_sets} == {2}
 
 
 @pytest.mark.parametrize("adjacency", TABLES)
