@@ -12,9 +12,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from bursar_server.fits.mixtures.decoding import decode
 from bursar_server.fits.mixtures.radius_statistics import radius_statistic
 from bursar_server.fits.mixtures.statistics import BallFrame
-from bursar_server.fits.separated_gmm import _locate, _parts, _run, _tree
+from bursar_server.fits.separated_gmm import _estimate, _locate, _parts, _run, _tree
+from bursar_server.fits.separated_gmm._locate import Ball
 from bursar_server.fits.separated_gmm._search import RadiusFamily, ReachFamily, SplitFamily
 from bursar_server.fits.separated_gmm._statistics import (
     EVERYBODY,
@@ -24,6 +26,7 @@ from bursar_server.fits.separated_gmm._statistics import (
     lattice_directions,
     lattice_point,
 )
+from bursar_server.fits.separated_gmm._tree import Leaf
 from bursar_server.vault import (
     ArrayRows,
     ExactSearch,
@@ -220,6 +223,45 @@ def a_sensitivity_of_half_a_row(monkeypatch: pytest.MonkeyPatch) -> str | None:
     return searched(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)), AR)[0]
 
 
+def beside_their_rows(leaves: list[Leaf]) -> list[Leaf]:
+    """Leaves whose balls miss their rows, so that their moments are released again."""
+    return [replace(leaf, ball=Ball(-leaf.ball.centre, 0.01, leaf.ball.rows)) for leaf in leaves]
+
+
+def moments_again_for_nothing(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """The second release of the leaves' moments, where a ball missed its rows, is not charged."""
+    of_leaves = _estimate.of_leaves
+
+    def again(parts: Any, leaves: list[Leaf], **told: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(parts.forest._meter, "charge", lambda costs: None)
+            return of_leaves(parts, leaves, **told)
+
+    def first(parts: Any, leaves: list[Leaf]) -> Any:
+        monkeypatch.setattr(_estimate, "of_leaves", again)
+        return of_leaves(parts, beside_their_rows(leaves))
+
+    monkeypatch.setattr(_estimate, "of_leaves", first)
+    return path(audit_of(HARD), observe(audit_of(HARD)))
+
+
+def missed_by_true_moments(monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Whether a ball misses its rows, and their moments are released again, is seen from sums without noise."""
+    of_leaves = _estimate.of_leaves
+
+    def truly(parts: Any, leaves: list[Leaf], **told: Any) -> Any:
+        frame, moments, seen = parts.settings.frame, parts.settings.moments, []
+        for leaf in leaves:
+            statistic = ball_statistic(frame, leaf.ball.centre, leaf.ball.radius, moments, _tree._PCA_WEIGHTS)
+            exact = parts.forest._exact_sums([(leaf.node, statistic)])[0].ravel() * statistic.lattice
+            missed = leaf.ball.misses(decode(exact, 1, parts.settings.d, moments, _tree._PCA_WEIGHTS, 1e-9))
+            seen.append(replace(leaf, ball=leaf.ball.everywhere() if missed else leaf.ball))
+        return of_leaves(parts, seen, **told)
+
+    monkeypatch.setattr(_estimate, "of_leaves", truly)
+    return replay(audit_of(ADD_REMOVE), observe(audit_of(ADD_REMOVE)))
+
+
 def noise_used_again(monkeypatch: pytest.MonkeyPatch) -> str | None:
     """One draw for all releases of a run."""
     return whiteness(audit_of(FEW[0]), [observe(audit_of(FEW[0]), source=Reused()) for _ in range(40)])
@@ -331,6 +373,8 @@ def cells_by_the_rows(monkeypatch: pytest.MonkeyPatch) -> str | None:
         range_of_two,
         reach_scored_as_a_radius,
         a_sensitivity_of_half_a_row,
+        moments_again_for_nothing,
+        missed_by_true_moments,
         pytest.param(noise_used_again, marks=pytest.mark.slow),
         pytest.param(a_quarter_of_the_noise, marks=pytest.mark.slow),
     ],

@@ -299,6 +299,27 @@ def test_moments_of_rows_outside_of_their_ball_are_taken_again() -> None:
     assert parts.left(parts.forest.tree()) > 0.0
 
 
+def test_moments_of_leaves_are_released_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another ball that misses in every pass would take a fifth of what is left for each, until nothing is."""
+    made = plan(spend=types_pb2.Spend(rho=0.1))
+    parts = Parts(made.settings, session(made, mixture(2000, APART[:1], 4)).forest(made.settings.rho))
+    radii = [0.1, 0.2, 0.3]
+    leaves = [Leaf(parts.forest.tree(), Ball(np.zeros(2), radius, 2000.0), 2000.0) for radius in radii]
+    first, asked = radii.copy(), []
+    monkeypatch.setattr(Ball, "misses", lambda ball, released: ball.radius == first[0])
+    releases = parts.releases
+
+    def counted(*arguments: Any) -> Any:
+        asked.append(arguments)
+        if len(asked) > 1:
+            first.pop(0)
+        return releases(*arguments)
+
+    monkeypatch.setattr(parts, "releases", counted)
+    of_leaves(parts, leaves)
+    assert len(asked) == 2
+
+
 def test_a_component_is_found_in_bounds_that_noise_never_leaves() -> None:
     """No ball can be asked for: the clip radius follows the mean's error until both are small; errors are honest."""
     made = plan(table(bound=1000.0), spend=types_pb2.Spend(rho=0.003), n_components=1, sigma_min=0.2, sigma_max=2.0)

@@ -199,8 +199,11 @@ def _start(settings: SplitSettings, mixture: Mixture) -> Estimate:
     return Estimate(mixture.counts, mixture.means, covariances, np.zeros_like(mixture.means), unknown, unknown)
 
 
-def of_leaves(parts: Parts, leaves: list[Leaf]) -> Moment:
-    """Return moments of every leaf about the centre of its ball; once more where a ball turns out to miss its rows."""
+def of_leaves(parts: Parts, leaves: list[Leaf], *, again: bool = True) -> Moment:
+    """Return moments of every leaf about the centre of its ball.
+
+    They are released once more if balls turn out to miss their rows and `again` is True.
+    """
     s, share = parts.settings, _FIRST * min(parts.left(leaf.node) for leaf in leaves)
     rows = min(leaf.rows for leaf in leaves)
     moments = s.moments
@@ -214,9 +217,11 @@ def of_leaves(parts: Parts, leaves: list[Leaf]) -> Moment:
     made = parts.releases([leaf.node for leaf in leaves], statistics, share)
     seen = [decode(flat, 1, s.d, moments, weights, std) for flat, std in made]
     missed = [leaf.ball.misses(released) for leaf, released in zip(leaves, seen, strict=True)]
-    if any(missed):
+    # Once at most: a pass for every leaf could leave later releases too little for any noise that there is.
+    if again and any(missed):
         balls = [leaf.ball.everywhere() if miss else leaf.ball for leaf, miss in zip(leaves, missed, strict=True)]
-        return of_leaves(parts, [replace(leaf, ball=ball) for leaf, ball in zip(leaves, balls, strict=True)])
+        moved = [replace(leaf, ball=ball) for leaf, ball in zip(leaves, balls, strict=True)]
+        return of_leaves(parts, moved, again=False)
     read = []
     for leaf, released in zip(leaves, seen, strict=True):
         lower = np.asarray(np.eye(s.d)[None] * leaf.ball.radius, dtype=np.float64)
