@@ -213,14 +213,14 @@ def _weights(offsets: tuple[int, ...], scale: Fraction, bits: int) -> list[tuple
     """Return integers below and above 2^bits exp(-offset / scale) for each offset; the first offset is 0."""
     low = high = 1 << bits
     made = [(low, high)]
-    # Gaps between scores repeat, and an enclosure costs far more than a multiplication.
-    decays: dict[int, tuple[int, int]] = {}
+    # Powers of two make up all gaps: an enclosure costs far more than a multiplication, and how many different gaps
+    # there are depends on rows. Beyond the reach `decay` has its answer at once.
+    powers = [decay(2**i / scale, bits) for i in range(MOST_REACH.bit_length())]
     for before, after in pairwise(offsets):
-        gap = after - before
-        if gap not in decays:
-            decays[gap] = decay(gap / scale, bits)
         # Rounded down and up at every step, so that the pair still encloses the true weight.
-        low, high = low * decays[gap][0] >> bits, -(-high * decays[gap][1] >> bits)
+        for i in range((after - before).bit_length()):
+            if after - before >> i & 1:
+                low, high = low * powers[i][0] >> bits, -(-high * powers[i][1] >> bits)
         made.append((low, high))
     return made
 

@@ -30,10 +30,11 @@ from bursar_server.vault import (
     Session,
     Statistic,
     SyntheticBudget,
+    _search,
 )
 from bursar_server.vault._noise import fair_bits
 from bursar_server.vault._sampling import decay
-from bursar_server.vault._search import MOST_REACH, FamilyScores, _place, draw_score
+from bursar_server.vault._search import MOST_REACH, FamilyScores, _place, _weights, draw_score
 from tests.server.vault.goodness import ALPHA, Bins
 
 Coins = Callable[[int], int]
@@ -152,6 +153,18 @@ def test_a_score_that_was_not_counted_is_refused() -> None:
 
 
 # The sampler, with certainty
+
+
+def test_scores_do_not_decide_how_many_exponentials_are_enclosed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take most of a draw's time, which would tell how many different gaps there are between scores."""
+    made: list[Fraction] = []
+    monkeypatch.setattr(_search, "decay", lambda exponent, bits: made.append(exponent) or decay(exponent, bits))
+    found = []
+    for offsets in ((0,), (0, 1, 3, 7, 12, 20, 1000)):
+        made.clear()
+        _weights(offsets, Fraction(30), 64)
+        found.append(len(made))
+    assert found[0] == found[1]
 
 
 @settings(max_examples=60)
