@@ -3,10 +3,10 @@
 The order makes it sound. A place in the pool and the descriptors of a fit are reserved first, so that no debit is
 followed by a refusal. The debit is durable before a row is read. A run is never cancelled: its release is stored even
 if all listeners have left. Nothing is sent before it is stored, so that a retry gets the same bytes. A run that was
-interrupted by a crash of the process, or whose release could not be stored, has sent nothing and is run again under its
-debit; neither crashes nor disks depend on the rows. An owner who wants at most one draw per debit lets such releases be
-lost. A run that *raised* may depend on the rows, or on the noise: its debit gets the empty release, so that no second
-draw is ever made.
+interrupted by a crash of the process, or whose release could not be stored, has sent nothing but progress, which no
+release decides, and is run again under its debit; neither crashes nor disks depend on the rows. An owner who wants at
+most one draw per debit lets such releases be lost. A run that *raised* may depend on the rows, or on the noise: its
+debit gets the empty release, so that no second draw is ever made.
 
 Fits run in processes of their own (`bursar_server.jobs.sandbox`), which may be killed. The cases:
 

@@ -12,10 +12,17 @@ from bursar_server.fits.mixtures.em import recentred_step
 from bursar_server.fits.mixtures.radius_statistics import radius_statistic
 from bursar_server.fits.separated_gmm._aggregate import aggregate
 from bursar_server.fits.separated_gmm._easy import balls
-from bursar_server.fits.separated_gmm._estimate import Estimate, estimate
+from bursar_server.fits.separated_gmm._estimate import SETTLED_STEPS, Estimate, estimate
 from bursar_server.fits.separated_gmm._parts import Parts, SplitSettings
 from bursar_server.fits.separated_gmm._tree import grow
 from bursar_server.vault import Session
+
+_TOLD = 2 + SETTLED_STEPS
+"""Steps that are reported before the end: those that every run has, the splits, the leaves' moments and what follows.
+
+Whether there are further ones depends on releases. A run that is cut off is drawn again under the same debit, so that
+its progress must tell nothing of its first draw.
+"""
 
 
 def run(settings: SplitSettings, session: Session, steps: int) -> tuple[Estimate, FloatArray | None]:
@@ -24,8 +31,9 @@ def run(settings: SplitSettings, session: Session, steps: int) -> tuple[Estimate
 
     def progress() -> None:
         nonlocal done
-        done = min(done + 1, steps - 1)
-        session.progress(done, steps)
+        if done < _TOLD:
+            done += 1
+            session.progress(done, steps)
 
     if settings.aggregate:
         result, radii = aggregate(settings, session, progress), None
