@@ -369,10 +369,13 @@ def total(case: Case) -> str | None:
     Progress has left when a run is cut off, and is drawn again: so it must not depend on what was released.
     """
     runs = {
-        f"{name}, {source.__name__.lower()} noise": attempt(case, rows, source())
-        for source in (Exact, Silent)
-        for name, rows in every_table(case)
-    } | case.deaf
+        **{
+            f"{name}, {source.__name__.lower()} noise": attempt(case, rows, source())
+            for source in (Exact, Silent)
+            for name, rows in every_table(case)
+        },
+        **case.deaf,
+    }
     wrongs = {name: incomplete(case, seen) for name, seen in runs.items()}
     steps = {tuple(seen.steps) for seen in runs.values() if isinstance(seen, Seen)}
     different = "the progress depends on releases" if len(steps) > 1 else None

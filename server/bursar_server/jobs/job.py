@@ -372,9 +372,10 @@ class Follower:
             if (told := _told(run.step, run.steps)) > shown:
                 shown = told
                 yield Step(shown, run.steps)
-        # A run may settle before its last step was told: progress always ends at the last one.
-        if run.step > shown:
-            yield Step(run.step, run.steps)
+        # A run may settle before its last step was told: progress always ends at the last one. Of one that failed the
+        # step that it reached would be a clock, too.
+        if (told := _told(run.step, run.steps)) > shown:
+            yield Step(told, run.steps)
         if run.outcome is Outcome.NOT_STORED:
             raise ReleaseNotStoredError
         if run.outcome is Outcome.NOT_BEGUN:

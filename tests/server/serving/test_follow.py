@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from bursar_server.jobs import job
-from bursar_server.jobs.job import Follower, Run, Step
+from bursar_server.jobs.errors import FitFailedError
+from bursar_server.jobs.job import NO_RESULT, Follower, Run, Step
 
 QUANTUM = 0.25
 """Seconds; a power of two, so that the times of the test are exact."""
@@ -101,6 +102,17 @@ def test_progress_tells_the_ends_of_four_parts_and_no_other_step(steps: int) -> 
     *told, model = _heard(steps)
     assert model == b"model"
     assert told == [Step(step, steps) for step in sorted({-(-part * steps // 4) for part in range(1, 5)})]
+
+
+def test_the_step_at_which_a_fit_was_ended_is_not_told() -> None:
+    """It would say how far the rows let the fit come in the time that it had: only whole parts are told here, too."""
+    run = Run(incident="made up")
+    run.advance(123, 200)
+    run.settle(NO_RESULT)
+    told = Follower(1e-3, 60.0).follow(run, lambda: True)
+    assert next(told) == Step(100, 200)
+    with pytest.raises(FitFailedError):
+        next(told)
 
 
 def test_a_caller_who_has_left_is_followed_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,12 @@ def test_a_score_that_was_not_counted_is_refused() -> None:
 def test_scores_do_not_decide_how_many_exponentials_are_enclosed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take most of a draw's time, which would tell how many different gaps there are between scores."""
     made: list[Fraction] = []
-    monkeypatch.setattr(_search, "decay", lambda exponent, bits: made.append(exponent) or decay(exponent, bits))
+
+    def counted(exponent: Fraction, bits: int) -> tuple[int, int]:
+        made.append(exponent)
+        return decay(exponent, bits)
+
+    monkeypatch.setattr(_search, "decay", counted)
     found = []
     for offsets in ((0,), (0, 1, 3, 7, 12, 20, 1000)):
         made.clear()
