@@ -269,7 +269,7 @@ class Config(_Table):
         calls_per_principal: maximum number of simultaneous calls of one principal, so that one cannot hold all threads.
         fits_per_principal: maximum number of running and waiting fits of one principal, so that one cannot fill the
             queue.
-        response_quantum_seconds: responses after a receipt are sent at multiples of this time after the debit, in
+        response_quantum_seconds: responses after a receipt are sent at multiples of this time after the fit begins, in
             seconds, so that timing reveals little.
         shutdown_seconds: time for which calls may continue after SIGTERM, in seconds.
         unfinished_fits: treatment of charged fits that are not finished by then. "finish": the server waits for them.

@@ -347,6 +347,23 @@ def test_the_time_of_a_reading_is_a_multiple_of_the_quantum(
     assert (len(slept), len(reads)) == (4, 4)
 
 
+def test_a_call_that_waits_for_a_reading_goes_on_when_the_reader_does(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the tick nobody finds the files known, or gets the lock: calls begun at many times would find the end."""
+    served = serve()
+    registered = Registered.of(served.ledger.dataset("people").manifest)
+    stored = StoredRows(served.state.datasets, Keyring(served.state.keys), quantum=0.25)
+    seen: list[bool] = []
+
+    def sleep(seconds: float) -> None:
+        seen.append(registered.snapshot in stored._known or not stored._reading[registered.snapshot].locked())
+
+    monkeypatch.setattr(datasets_module, "time", SimpleNamespace(monotonic=lambda: 100.0, sleep=sleep))
+    stored.compare(registered.snapshot, registered.manifest, registered.rows_tag)
+    assert seen == [False]
+
+
 def test_files_that_are_missing_are_an_error(serve: Serve) -> None:
     """Missing rows, a missing manifest and a missing key are errors that say what to do."""
     served = serve()

@@ -222,7 +222,7 @@ class Run:
         release: bytes of the answer; None until then, and permanently after another end.
         outcome: end of the run, once it is settled.
         settled: event that is set when the run has ended.
-        started: start time by `time.monotonic`.
+        started: time by `time.monotonic` from which ticks count: of the debit, once work begins of that.
         goes_on: True if it continues after its caller has left.
     """
 
@@ -237,6 +237,14 @@ class Run:
     _leaving: threading.Lock = field(default_factory=threading.Lock)
     _left: bool = False
     _when_left: list[Callable[[], object]] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Count ticks from now on, as work begins.
+
+        How long a run waits for another one is up to its caller, who could else put the end of its work just before or
+        just after a tick, and so measure it finer than the quantum.
+        """
+        self.started = time.monotonic()
 
     def advance(self, step: int, steps: int) -> None:
         """Record progress, which depends on the request only."""
@@ -343,7 +351,7 @@ class Follower:
     """Listener to runs.
 
     Attributes:
-        quantum: seconds; progress is reported at multiples of it after the debit. Runs settle at such a multiple, too.
+        quantum: seconds; progress is reported at multiples of it after `Run.started`. Runs settle at such a multiple.
         longest: seconds after which a call ends; the run continues.
     """
 
@@ -363,13 +371,17 @@ class Follower:
         until = time.monotonic() + self.longest
         shown = 0
         # Wakes at multiples of the quantum, where a run settles, too: its end tells no finer time.
-        while not run.settled.wait(run.to_next_tick(self.quantum)):
+        while True:
+            started = run.started
+            if run.settled.wait(run.to_next_tick(self.quantum)):
+                break
             # The run goes on: its debit is spent, and its release can be fetched later.
             if not active():
                 return
             if not time.monotonic() < until:
                 raise CallTooLongError(goes_on=run.goes_on)
-            if (told := _told(run.step, run.steps)) > shown:
+            # If work began meanwhile, its ticks are other ones.
+            if run.started == started and (told := _told(run.step, run.steps)) > shown:
                 shown = told
                 yield Step(shown, run.steps)
         # A run may settle before its last step was told: progress always ends at the last one. Of one that failed the

@@ -113,9 +113,9 @@ Reserve = Callable[[], contextlib.AbstractContextManager[Work]]
 class Runs:
     """All runs of this process. Imports neither fits nor the wire.
 
-    Releases are stored, places freed and callers answered at multiples of `quantum` seconds after the debit. Free work
-    has a pool of its own, so that it never delays charged work. Without `rerun` the release of a debit that has none is
-    lost.
+    Releases are stored, places freed and callers answered at multiples of `quantum` seconds after a fit begins. Free
+    work has a pool of its own, so that it never delays charged work. Without `rerun` the release of a debit that has
+    none is lost.
     """
 
     def __init__(
@@ -255,6 +255,7 @@ class Runs:
             self._placed.remove(principal)
 
     def _finish(self, name: tuple[str, str], run: PaidRun, work: Work, reserved: contextlib.ExitStack) -> None:
+        run.begin()
         with reserved:
             made = self._computed(run, work)
         # Wait before storing: a repeated request, a list of releases or a free place would else reveal the duration.

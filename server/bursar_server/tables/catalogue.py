@@ -125,8 +125,8 @@ class StoredRows:
     The state is device, inode, size and times of change, as the kernel reports them. Bytes that change on the disk
     without a write are noticed by the next process.
 
-    A call that reads, or waits for a reading, ends at a multiple of `quantum` seconds: the time of a reading depends on
-    the size of the table, which may be private.
+    A reading ends, for all calls that wait for it, at a multiple of `quantum` seconds after its beginning: its time
+    depends on the size of the table, which may be private.
     """
 
     def __init__(self, directory: Path, keys: Keyring, quantum: float = 0.0) -> None:
@@ -161,24 +161,27 @@ class StoredRows:
         return known is not None and not known.same
 
     def _compared_now(self, snapshot: str, manifest: Manifest, tag: str) -> _Compared:
-        begun = time.monotonic()
         # A lock for each snapshot: calls for one table wait for one reading, and no call waits for another table's.
         with self._lock:
             reading = self._reading.setdefault(snapshot, threading.Lock())
-        try:
-            with reading:
-                folder = self._directory / snapshot
-                known, found = self._known.get(snapshot), identity_of(folder)
-                if known is None or known.identity != found:
-                    known = _Compared(found, self._is_same(folder, manifest, tag))
-                    # Otherwise a file replaced during the reading would be recorded as compared.
-                    if identity_of(folder) != found:
-                        raise SnapshotError(f"the files in {folder} change while they are read")
-                    self._known[snapshot] = known
+        with reading:
+            folder = self._directory / snapshot
+            known, found = self._known.get(snapshot), identity_of(folder)
+            if known is not None and known.identity == found:
                 return known
-        finally:
-            if self._quantum:
-                time.sleep(self._quantum - (time.monotonic() - begun) % self._quantum)
+            begun = time.monotonic()
+            try:
+                made = _Compared(found, self._is_same(folder, manifest, tag))
+                # Otherwise a file replaced during the reading would be recorded as compared.
+                if identity_of(folder) != found:
+                    raise SnapshotError(f"the files in {folder} change while they are read")
+            finally:
+                # Before others go on or find what is known: each call would else end at a multiple after its own
+                # beginning, and many calls at different times would tell when the reading ended.
+                if self._quantum:
+                    time.sleep(self._quantum - (time.monotonic() - begun) % self._quantum)
+            self._known[snapshot] = made
+            return made
 
     def _is_same(self, folder: Path, manifest: Manifest, tag: str) -> bool:
         try:

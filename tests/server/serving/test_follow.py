@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from bursar_server.jobs import job
+from bursar_ledger import DebitStatus
+from bursar_server.jobs import job, paid
 from bursar_server.jobs.errors import FitFailedError
-from bursar_server.jobs.job import NO_RESULT, Follower, Run, Step
+from bursar_server.jobs.job import NO_RESULT, Follower, Run, Step, WorkerPool
+from bursar_server.jobs.paid import PaidRun, RequestKey, Runs
 
 QUANTUM = 0.25
 """Seconds; a power of two, so that the times of the test are exact."""
@@ -32,6 +37,10 @@ class Clock(threading.Event):
     def monotonic(self) -> float:
         """Return the time."""
         return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Move on."""
+        self.now += seconds
 
     def wait(self, timeout: float | None = None) -> bool:
         """Move on to the end of the wait, or to the moment at which the event is set."""
@@ -113,6 +122,62 @@ def test_the_step_at_which_a_fit_was_ended_is_not_told() -> None:
     assert next(told) == Step(100, 200)
     with pytest.raises(FitFailedError):
         next(told)
+
+
+def test_progress_of_a_fit_that_waited_is_told_at_its_own_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multiples count from the beginning of its work, not from a debit that its caller may put anywhere before it."""
+    clock = Clock()
+    monkeypatch.setattr(job, "time", clock)
+    run = Run(incident="test", settled=clock, started=0.0, release=b"released")
+    clock.plan = [(0.2, run.begin), (0.21, lambda: run.advance(1, 4)), (0.7, None)]
+    told = [(clock.now, one) for one in Follower(QUANTUM, 100.0).follow(run, lambda: True)]
+    assert told == [(pytest.approx(0.45), Step(1, 4)), (0.7, b"released")]
+
+
+def _settled(monkeypatch: pytest.MonkeyPatch, took: float) -> float:
+    """Return when a fit is answered that waited for another one, debited shortly after it, and then took its time."""
+    clock = Clock()
+    monkeypatch.setattr(job, "time", clock)
+    monkeypatch.setattr(paid, "time", clock)
+    stored: list[float] = []
+    ledger = SimpleNamespace(
+        find_debit=lambda *key: None,
+        debit=lambda request: SimpleNamespace(
+            entry=1, status=DebitStatus.NEW, price=SimpleNamespace(cost_units=1), request=request
+        ),
+        store_release=lambda entry, release: stored.append(clock.now),
+    )
+    pool = WorkerPool(workers=1, queue_length=1)
+    some: Any = {"ledger": ledger, "events": SimpleNamespace(tell=lambda event: None), "free_pool": pool}
+    runs = Runs(pool=pool, quantum=QUANTUM, fits_per_principal=2, rerun=True, **some)
+    waits, goes = threading.Event(), threading.Event()
+
+    def first(run: PaidRun) -> bytes:
+        waits.set()
+        goes.wait()
+        return b"first"
+
+    def second(run: PaidRun) -> bytes:
+        clock.now += took
+        return b"second"
+
+    def admitted(name: str, work: Callable[[PaidRun], bytes]) -> None:
+        asked: Any = SimpleNamespace(principal="ann", dataset="people", method="FitDPEM")
+        admission = runs.admit(RequestKey("ann", name, bytes(32)), lambda: asked, lambda: contextlib.nullcontext(work))
+        admission.run.started = clock.now
+
+    admitted("first", first)
+    waits.wait()
+    clock.now = 0.03
+    admitted("second", second)
+    goes.set()
+    pool.close()
+    return stored[1]
+
+
+def test_no_wait_in_the_queue_puts_a_tick_between_two_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two fits that differ by less than a quantum are answered alike, whenever they were debited while others ran."""
+    assert _settled(monkeypatch, 0.01) == _settled(monkeypatch, 0.1) == 2 * QUANTUM
 
 
 def test_a_caller_who_has_left_is_followed_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
