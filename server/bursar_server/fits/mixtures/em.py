@@ -383,7 +383,8 @@ def _blend(
 
 def _gain(displacement: FloatArray, noise: FloatArray, floor: float) -> FloatArray:
     """Return the share of a step to take: the part of its squared length that is not noise, at least `floor`."""
-    return np.clip(1.0 - _CLEARLY * noise / np.maximum(displacement, 1e-300), floor, 1.0)
+    # Counts that noise drives to their limit twice have no displacement, and a quotient by it would overflow.
+    return np.clip(1.0 - _CLEARLY * noise / np.maximum(displacement, 1e-9 * noise + 1e-300), floor, 1.0)
 
 
 def _whitened_covariances(
