@@ -333,7 +333,7 @@ def spends(number: int, seeds: int) -> Json:
         fits = [fitted(request, advice.spend, public, array_rows(rows)) for _ in range(seeds)]
         errors = np.median(spreads([centres_of(fit) for fit in fits]), axis=0)
         told: Any = advice.preview.expected["mean_error"]
-        found[name] = [round(error / told[column], 2) for error, column in zip(errors, wanted, strict=True)]
+        found[name] = np.round(errors / [told[column] for column in wanted], 2).tolist()
         found[f"{name}, over the target"] = np.round(errors / list(wanted.values()), 2).tolist()
     return found
 

@@ -164,8 +164,8 @@ def radius_goodness(radii: RadiusCounts | None, uneven: float = 0.0) -> Goodness
     verdict = f"nothing released contradicts normal residuals, but others{unseen}"
     if doubtful:
         verdict = (
-            "residuals are not normal: outliers, heavy tails, skewness, or a column of few values; estimates may be "
-            "further off than their errors"
+            "residuals are not normal: outliers, heavy tails, skewness, a column of few values or bounds that "
+            "cut many rows; estimates may be further off than their errors"
         )
     text = f"share of the rows beyond {radii.levels[-2]:.3g} of a normal law, and shares of {len(shares)} distances"
     return Goodness(text, float(beyond), error, expected, p_value, doubtful, verdict)

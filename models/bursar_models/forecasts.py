@@ -75,7 +75,7 @@ below which they do: rows that are no mixture have several answers. Chosen on 11
 """
 
 _SEPARATED: Factors = (1 / 20, 1.0, 32.0)
-"""Factors for FitSeparatedGMM on real rows, where noise decides how many groups are found, too."""
+"""Factors for FitSeparatedGMM, chosen on five real tables: noise decides how many groups are found, too."""
 
 _LINES: Factors = (1 / 5, 1.0, 4.0)
 """The same for regressions with a regression as prior: chosen for 95 in 100 on half of the real tables, with which nine
