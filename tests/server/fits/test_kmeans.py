@@ -65,10 +65,10 @@ def phases(made: DPEMPlan) -> list[tuple[Phase, int]]:
     return [(step.phase, step.components) for step in made.steps]
 
 
-def test_the_start_has_six_cells_for_each_cluster() -> None:
-    """One release for the spread, then 1, 2, 4, ... cells up to six for each cluster, then Lloyd steps."""
+def test_the_start_has_twelve_cells_for_each_cluster() -> None:
+    """One release for the spread, then 1, 2, 4, ... cells up to twelve for each cluster, then Lloyd steps."""
     cells = [size for phase, size in phases(kmeans(**rho(5.0))) if phase is Phase.SPLIT]
-    assert cells == [1, 1, 2, 4, 8, 16, 18]
+    assert cells == [1, 1, 2, 4, 8, 16, 32, 36]
     assert kmeans(n_components=100, **rho(1000.0)).steps[-18].components == 256
 
 
@@ -90,7 +90,7 @@ def test_few_columns_have_a_grid_instead() -> None:
 def test_quieter_fits_make_more_lloyd_steps() -> None:
     """4 to 16 under zCDP, 2 to 16 under pure epsilon; none where a step would be noise; given starts, too.
 
-    One release after them reports the clusters; four before them split given cells where noise is low.
+    One release after them reports the clusters; five before them split given cells where noise is low.
     """
     for spends in ([rho(10.0**x) for x in range(-6, 4)], [pure(10.0**x) for x in range(-2, 4)]):
         steps = [sum(p is Phase.LLOYD for p, _ in phases(kmeans(**spend))) for spend in spends]
@@ -98,7 +98,7 @@ def test_quieter_fits_make_more_lloyd_steps() -> None:
         assert (steps[0], steps[-1]) == (0, 16)
     means = types_pb2.Tensor(shape=(3, 3), values=[0.0] * 3 + [1.0] * 3 + [2.0] * 3)
     given = [kmeans(given=fit_pb2.StartGiven(means=means), **rho(r)).iterations for r in (1e-5, 100.0)]
-    assert given == [5, 21]
+    assert given == [5, 22]
 
 
 @each("iterations", range(1, 30))
@@ -251,7 +251,7 @@ def test_poor_given_centres_end_as_well_as_a_private_start(d: int) -> None:
     given = fit_pb2.StartGiven(means=types_pb2.Tensor(shape=poor.shape, values=poor.ravel()))
     made = kmeans(d, rows=len(X), n_components=k, given=given, **rho(5.0))
     cells = [size for phase, size in phases(made) if phase is Phase.SPLIT]
-    assert cells == ([4, 8, 16, 24] if d > 2 else [])
+    assert cells == ([4, 8, 16, 32, 48] if d > 2 else [])
     model = run(made, X, adjacency=AR, source=NoNoise())
     assert squares(X, array(model.means)) < 1.01 * lloyd(X, k)
     noisy = kmeans(d, rows=len(X), n_components=k, given=given, **rho(1e-6))
@@ -351,20 +351,21 @@ def test_what_has_no_room_for_a_report_has_none() -> None:
 
 
 def test_pseudo_rows_have_the_moments_of_their_cells() -> None:
-    """Counts, means and covariances without what is noise; within the box."""
-    covariance = np.diag([0.02, 0.0005])
+    """Counts, means and covariances, in the box; variances that noise hides share their mean, none if that is noise."""
+    covariance = np.diag([0.02, 0.0009, -0.0005])
     cells = (
-        Cell(3000.0, np.array([0.3, 0.0]), covariance, 0.001, 0.5),
-        Cell(1000.0, np.array([-0.3, 0.0]), np.zeros((2, 2)), 0.001, 0.5),
-        Cell(1.0, np.array([0.9, 0.0]), covariance, 0.001, 0.5),
+        Cell(3000.0, np.array([0.3, 0.0, 0.0]), covariance, 0.001, 0.5),
+        Cell(1000.0, np.array([-0.3, 0.0, 0.0]), np.diag([0.0, -0.0009, 0.0005]), 0.001, 0.5),
+        Cell(1.0, np.array([0.9, 0.0, 0.0]), covariance, 0.001, 0.5),
     )
-    pseudo = pseudo_rows.from_cells(cells, 10.0, np.array([0.6, 0.6]))
+    pseudo = pseudo_rows.from_cells(cells, 10.0, np.full(3, 0.6))
     assert pseudo.weights.sum() == pytest.approx(4000.0)
     assert np.abs(pseudo.rows).max() <= 0.6
-    right = pseudo.rows[pseudo.rows[:, 0] > -0.29]
-    assert right.mean(axis=0) == pytest.approx([0.3, 0.0], abs=0.02)
-    assert right[:, 0].std() == pytest.approx(0.02**0.5, rel=0.1)
-    assert np.all(right[:, 1] == 0.0)
+    left, right = pseudo.rows[pseudo.rows[:, 0] == -0.3], pseudo.rows[pseudo.rows[:, 0] != -0.3]
+    assert right.mean(axis=0) == pytest.approx([0.3, 0.0, 0.0], abs=0.02)
+    assert right.std(axis=0) == pytest.approx([0.02**0.5, 0.0002**0.5, 0.0002**0.5], rel=0.1)
+    assert len(left) > 1000
+    assert np.all(left[:, 1:] == 0.0)
 
 
 def test_pseudo_rows_of_nothing_but_noise_are_rows() -> None:

@@ -17,7 +17,7 @@ _SINGLE = Sketch(Phase.SPLIT, 1, Moments.SPHERICAL, Weights(0.3, 1.0, 0.1))
 _GRID_WEIGHTS = Weights(1.0, 0.01, 0.01)
 """Weights of a grid, which needs counts only: the others add 0.02 % to the price."""
 
-_OVER, _MOST_CELLS, _MOST_BINS = 6, 256, 2500
+_OVER, _MOST_CELLS, _MOST_BINS = 12, 256, 2500
 """Cells of the start for each cluster, and maximum numbers of cells and bins. Chosen: measured on real tables."""
 
 _ASSUMED = 2000
