@@ -14,7 +14,7 @@ from scipy.integrate import quad
 from bursar_models.arrays import FloatArray
 from bursar_models.mrf import Estimate, Graph, NoisyTable, _estimation, estimate, estimate_chain, estimated_rows
 from bursar_models.mrf._descent import minimized
-from bursar_models.mrf._estimation import ESTIMATORS, _shrunken, continued, merge, with_sums
+from bursar_models.mrf._estimation import ESTIMATORS, _alone, continued, merge, with_sums
 from bursar_models.mrf._inference import chain_marginals, exact
 from bursar_models.mrf._posterior import Posterior, tilted_gaussian, tilted_laplace
 from bursar_models.mrf._problem import _Shared
@@ -155,8 +155,36 @@ def test_rare_combinations_are_expected_to_be_rare_and_found_where_they_are_not(
 def test_states_that_noise_alone_tells_apart_are_taken_for_alike() -> None:
     """The prior's probabilities of one column: averages where noise is large, the counts where it is small."""
     counts = np.array([400.0, 250.0, 250.0, 100.0])
-    assert np.ptp(_shrunken(NoisyTable((0,), counts, 1e4), 1000)) < 0.01
-    np.testing.assert_allclose(_shrunken(NoisyTable((0,), counts, 1.0), 1000), counts / 1000, atol=1e-3)
+    large, small = (_alone([NoisyTable((0,), counts, std)], 1000)[0][0] for std in (1e4, 1.0))
+    assert np.ptp(large) < 0.02
+    np.testing.assert_allclose(small, counts / 1000, atol=2e-3)
+
+
+@pytest.mark.parametrize("laplace", [False, True])
+@pytest.mark.parametrize("counts", [np.full(5, -1e300), np.full(5, 1e300), np.array([1e300, -1e300, 0.0, 5.0, 1.0])])
+def test_columns_have_probabilities_whatever_was_released(counts: FloatArray, laplace: bool) -> None:
+    """Extreme counts, and noise so small that nothing can make them add up to the rows."""
+    for std in (0.0, 1.0, 1e9):
+        table = NoisyTable((0,), counts, std, laplace)
+        found = _alone([table], 1000)[0][0]
+        assert (found > 0).all()
+        assert found.sum() == pytest.approx(1)
+        assert np.isfinite(np.concatenate(estimate(Graph((5,), ((0,),)), [table], None).marginals)).all()
+
+
+def test_states_without_rows_are_found_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten states two have rows, and noise is a tenth of these: the others keep less than under a flat prior."""
+    rng = np.random.default_rng(3)  # noqa: TID251 - test data
+    counts = np.array([600.0, 400.0, *[0.0] * 8]) + 50 * rng.normal(size=(60, 10))
+    graph = Graph((10,) * 60, ())
+
+    def left() -> float:
+        found = estimate(graph, [NoisyTable((i,), one, 50.0) for i, one in enumerate(counts)], 1000)
+        return float(np.mean([one[2:].sum() for one in found.marginals]))
+
+    kept = left()
+    monkeypatch.setattr("bursar_models.mrf._estimation._EVIDENCE", math.inf)
+    assert kept < 0.85 * left()
 
 
 def test_loopy_inference_learns_where_dependence_is_moderate() -> None:

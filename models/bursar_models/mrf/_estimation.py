@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -20,7 +20,16 @@ from bursar_models.mrf._inference import LoopyBeliefs, alone, cached_tree, chain
 from bursar_models.mrf._nonlinear import expectation_maximization
 from bursar_models.mrf._ordered import UNORDERED, refined
 from bursar_models.mrf._posterior import tilted_gaussian
-from bursar_models.mrf._problem import FARTHEST, LEAST_STD, Infer, NoisyTable, Problem, likeliest, tolerance
+from bursar_models.mrf._problem import (
+    FARTHEST,
+    LEAST_STD,
+    Infer,
+    NoisyTable,
+    Problem,
+    likeliest,
+    posterior_of,
+    tolerance,
+)
 from bursar_models.mrf._work import chain_work, evaluations, exact_work, most_sweeps, routine
 
 Estimator = Literal["cgm", "naive", "nlbp"]
@@ -57,6 +66,23 @@ _HELD = 0.5
 
 With a quarter, errors in six real tables in 8 and 16 bins at epsilon 0.1 to 3 are up to 5 % smaller at 0.1, and a fifth
 larger in one at 3, where the search ends early; with a sixteenth searches do not converge.
+"""
+
+_RARE, _FEW, _EVIDENCE = 0.05, 3, 1.0
+"""Prior of columns most of whose states have hardly any rows: mean of its narrow half, over the average count; largest
+number of states of a column that never has it; and nats by which released counts have to speak for it.
+
+On four fifths of mushroom (4,515 rows, 23 columns), four fits each with noise in floating point, errors of pairs before
+and now, that of independent columns in brackets: 0.339 and 0.275 (0.306 and 0.286) at epsilon 0.05, 0.235 and 0.198
+(0.225 and 0.196) at 0.1, and at 0.1 0.4 nats more; fewer rounds have a part in it. Of 14 real tables at 0.05 to 1 the
+released counts speak for it by 6 and more nats on Adult and, from 0.1 on, mushroom (by 1 and more at 0.05), now and
+then on birds; elsewhere by 4 and more against it. Without that rule it would cost marketing 0.14 nats at 0.1.
+"""
+
+_FARTHEST_TILT, _HALVINGS = 20.0, 30
+"""Largest tilt, over 1 / noise, of counts that have to add up to the rows, and steps of the search for it.
+
+At the largest one a count moves by twenty times its noise; the steps find the tilt to 4e-8 of that.
 """
 
 _LARGEST = 1e15
@@ -117,7 +143,8 @@ def estimate(
       some are not, the other half is exponential with a mean of several average counts.
 
     Beside the cells, counts of single variables are at least 0, too: a flat prior on S cells alone would say that their
-    sum is large, as its S - 1 power, and blur columns with rare states. So sums enter as tables (see `with_sums`).
+    sum is large, as its S - 1 power, and blur columns with rare states. So sums enter as tables (see `with_sums`),
+    with a flat prior, or one of two exponentials where the tables say that most states have hardly any rows.
     No constant is tuned to data. As noise vanishes this becomes maximum likelihood.
 
     "nlbp" is the paper's own loop: see `expectation_maximization`.
@@ -212,9 +239,11 @@ def continued(
     scopes, guesses = [table.variables for table in merged], _denoised(merged, rows)
     expected: list[FloatArray | None] = [None] * len(merged)
     if estimator == "cgm":
-        alone = _alone(merged, rows)
-        # Tables of one variable have a flat prior.
-        expected = [_independent(one, alone, rows) if len(one.variables) > 1 else None for one in merged]
+        alone, few = _alone(merged, rows)
+        for place, one in enumerate(merged):
+            several = len(one.variables) > 1
+            expected[place] = _independent(one, alone, rows) if several else few[one.variables[0]]
+            guesses[place] = guesses[place] if several else alone[one.variables[0]]
         merged, guesses, expected = _with_order(merged, guesses, expected, alone, rows, ordered)
     # Closed forms: where the tables are pairs of a tree the second is nearly the answer, and the search is short.
     starts = starting_points(scopes, guesses)
@@ -312,7 +341,7 @@ def estimate_chain(
         infer,
         [1.0, float(steps - 1)],
         [_conditionals(steps, guesses)],
-        [None, _independent(tables[1], _alone(ends, rows), rows)] if estimator == "cgm" else [None, None],
+        [None, _independent(tables[1], _alone(ends, rows)[0], rows)] if estimator == "cgm" else [None, None],
         limit=evaluations(chain_work(steps, states), states * (states + 1)),
     )
     if estimator == "nlbp" or regularization:
@@ -405,9 +434,42 @@ def _fitted(
     return problem.split(theta), iterations
 
 
-def _alone(tables: Sequence[NoisyTable], rows: float) -> dict[int, FloatArray]:
-    """Return the probabilities of the states of variables that have a table of their own."""
-    return {table.variables[0]: _shrunken(table, rows) for table in tables if len(table.variables) == 1}
+def _alone(tables: Sequence[NoisyTable], rows: float) -> tuple[dict[int, FloatArray], dict[int, FloatArray | None]]:
+    """Return the probabilities of the states of variables that have a table of their own, and what their prior expects.
+
+    They are posterior means of their counts, which a tilt for each table makes add up to the rows. The prior is flat,
+    or for wide columns that of rare states where it explains their tables better.
+    """
+    # Noise as if normal: the tails of a tilted Laplace distribution have no mean.
+    single = [replace(table, laplace=False) for table in tables if len(table.variables) == 1]
+    if not single:
+        return {}, {}
+    wide = [table for table in single if table.counts.size > _FEW]
+    average = [np.full(table.counts.shape, rows / table.counts.size) for table in wide]
+    halves = [_RARE * one for one in average], [(2 - _RARE) * one for one in average]
+    rare = bool(wide) and _evidence(wide, rows, *halves) - _evidence(wide, rows, average, average) > _EVIDENCE
+    expected = dict.fromkeys(table.variables[0] for table in single) | (
+        {table.variables[0]: one for table, one in zip(wide, halves[0], strict=True)} if rare else {}
+    )
+    posterior = posterior_of(single, rows, list(expected.values()))
+    lengths = [table.counts.size for table in single]
+    firsts = np.cumsum([0, *lengths[:-1]])
+    high = _FARTHEST_TILT / posterior.stds[firsts]
+    low = -high
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        more = np.add.reduceat(posterior.tilted(np.repeat(middle, lengths))[1], firsts) > rows
+        low, high = np.where(more, low, middle), np.where(more, middle, high)
+    parts = np.split(posterior.tilted(np.repeat(low, lengths))[1], firsts[1:])
+    return {variable: part / part.sum() for variable, part in zip(expected, parts, strict=True)}, expected
+
+
+def _evidence(
+    tables: Sequence[NoisyTable], rows: float, near: Sequence[FloatArray], far: Sequence[FloatArray]
+) -> float:
+    """Return the log-likelihood of noisy counts, up to a constant, where half have each of two exponential priors."""
+    prior = replace(posterior_of(tables, rows, near), far=np.concatenate(far))
+    return float(prior.tilted(np.zeros_like(prior.stds))[0].sum())
 
 
 def _independent(table: NoisyTable, alone: Mapping[int, FloatArray], rows: float) -> FloatArray:
@@ -416,24 +478,6 @@ def _independent(table: NoisyTable, alone: Mapping[int, FloatArray], rows: float
     for variable in table.variables:
         counts = counts * spread(alone[variable], (variable,), table.variables)
     return counts
-
-
-def _shrunken(table: NoisyTable, rows: float) -> FloatArray:
-    """Return the probabilities of one variable's states, shrunk towards each other as far as noise allows.
-
-    They are posterior means of counts of at least 0, normal around the average count with an estimated variance (James
-    and Stein 1961; Efron and Morris 1973).
-    """
-    average, std = rows / table.counts.size, max(table.std, LEAST_STD)
-    away = np.clip(table.counts, -FARTHEST * std, rows + FARTHEST * std) - average
-    # Relative standard deviation of the mean square under pure noise; an excess below half of it is not evidence.
-    doubt = math.sqrt(2 / table.counts.size)
-    between = max(float(np.square(away).mean()) - std**2, 0.5 * doubt * std**2)
-    # James-Stein: the share of the variance between states that is not noise.
-    kept = between / (between + std**2)
-    stds, rates = np.full(away.shape, std * math.sqrt(kept)), np.full(away.shape, 1 / average)
-    means = tilted_gaussian(average + kept * away, stds, -rates)[1]
-    return np.asarray(means / means.sum())
 
 
 def _with_order(
@@ -489,9 +533,9 @@ def _denoised(tables: Sequence[NoisyTable], rows: float) -> list[FloatArray]:
 def starting_points(scopes: Sequence[tuple[int, ...]], probabilities: Sequence[FloatArray]) -> list[list[FloatArray]]:
     """Return parameters of tables in closed form, from estimates of their probabilities.
 
-    The first are those of independent variables. The second, log p_C - sum over v in C of (1 - 1 / d_v) log p_v with
-    d_v the number of tables that contain v, are the maximum likelihood where tables are pairs of a tree, and
-    pseudo-moment matching elsewhere (Wainwright and Jordan 2008, section 6.2; Bethe).
+    The first are those of independent variables, by their own tables where they have one. The second, log p_C - sum
+    over v in C of (1 - 1 / d_v) log p_v with d_v the number of tables that contain v, are the maximum likelihood where
+    tables are pairs of a tree, and pseudo-moment matching elsewhere (Wainwright and Jordan 2008, section 6.2; Bethe).
 
     Args:
         scopes: variables of each table.
@@ -502,14 +546,20 @@ def starting_points(scopes: Sequence[tuple[int, ...]], probabilities: Sequence[F
         for variable in scope:
             sums.setdefault(variable, []).append(sum_to(table, scope, (variable,)))
     logs = {variable: np.log(np.mean(parts, axis=0)) for variable, parts in sums.items()}
-    independent, bethe = [], []
-    for scope, table in zip(scopes, probabilities, strict=True):
-        shares = {variable: logs[variable] / len(sums[variable]) for variable in scope}
-        alone = sum((spread(shares[v], (v,), scope) for v in scope), np.zeros(table.shape))
-        own = sum((spread(logs[v], (v,), scope) for v in scope), np.zeros(table.shape))
-        independent.append(alone)
-        bethe.append(np.log(table) - own + alone)
+    # Sums of denoised tables of several variables lean to uniform ones.
+    single = {scope[0]: np.log(table) for scope, table in zip(scopes, probabilities, strict=True) if len(scope) == 1}
+    alone = {variable: single.get(variable, mean) / len(sums[variable]) for variable, mean in logs.items()}
+    rest = {variable: mean / len(sums[variable]) - mean for variable, mean in logs.items()}
+    independent = [_spread_sum(alone, scope, table) for scope, table in zip(scopes, probabilities, strict=True)]
+    bethe = [
+        np.log(table) + _spread_sum(rest, scope, table) for scope, table in zip(scopes, probabilities, strict=True)
+    ]
     return [independent, bethe]
+
+
+def _spread_sum(parts: Mapping[int, FloatArray], scope: tuple[int, ...], like: FloatArray) -> FloatArray:
+    """Return the sum of arrays of single variables, spread over the cells of a table of several."""
+    return sum((spread(parts[variable], (variable,), scope) for variable in scope), np.zeros(like.shape))
 
 
 def _of_tables(graph: Graph, tables: Sequence[NoisyTable], homes: Sequence[int], infer: Infer) -> Infer:

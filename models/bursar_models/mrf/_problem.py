@@ -100,19 +100,10 @@ class Problem:
         self.stds = self._repeated([max(table.std, LEAST_STD) for table in tables])
         self.cells = self._repeated([float(length) for length in self._lengths])
         self.multiples = self._repeated(multiples)
-        counts = np.concatenate([table.counts.ravel() for table in tables])
         guesses = [np.concatenate([part.ravel() for part in start]) for start in starts]
         # The uniform model has a finite objective whatever the tables say, so that descent always has a start.
-        self.neutral, self.starts = guesses[0], [np.zeros(len(counts)), *guesses]
-        near = np.concatenate([_prior_means(*pair) for pair in zip(tables, expected, strict=True)])
-        self.posterior = Posterior(
-            # No true count lies so far out: what noise put there would only make the arithmetic overflow.
-            counts=np.clip(counts, -FARTHEST * self.stds, rows + FARTHEST * self.stds),
-            stds=self.stds,
-            laplace=self._repeated([float(table.laplace) for table in tables]) > 0,
-            near=near,
-            far=np.maximum(near, _FAR * rows / self.cells),
-        )
+        self.neutral, self.starts = guesses[0], [np.zeros(len(self.stds)), *guesses]
+        self.posterior = posterior_of(tables, rows, expected)
 
     @property
     def counts(self) -> FloatArray:
@@ -205,6 +196,22 @@ class _Shared:
     def spread(self, values: FloatArray, length: int) -> FloatArray:
         """Return a vector of cells that has the value of each sum at all cells that it adds."""
         return np.asarray(np.bincount(self.cells, values[self.groups], length), np.float64)
+
+
+def posterior_of(tables: Sequence[NoisyTable], rows: float, expected: Sequence[FloatArray | None]) -> Posterior:
+    """Return the posterior of the counts of tables, one after the other; arguments as in `Problem`."""
+    lengths = [table.counts.size for table in tables]
+    stds = np.repeat([max(table.std, LEAST_STD) for table in tables], lengths)
+    near = np.concatenate([_prior_means(*pair) for pair in zip(tables, expected, strict=True)])
+    counts = np.concatenate([table.counts.ravel() for table in tables])
+    return Posterior(
+        # No true count lies so far out: what noise put there would only make the arithmetic overflow.
+        counts=np.clip(counts, -FARTHEST * stds, rows + FARTHEST * stds),
+        stds=stds,
+        laplace=np.repeat([table.laplace for table in tables], lengths),
+        near=near,
+        far=np.maximum(near, _FAR * rows / np.repeat(lengths, lengths)),
+    )
 
 
 def _prior_means(table: NoisyTable, expected: FloatArray | None) -> FloatArray:

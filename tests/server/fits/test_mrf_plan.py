@@ -22,6 +22,7 @@ from bursar_server.fits.mrf._plan import (
     DEFAULT_SHARE,
     DIRECT,
     LEAST_SINGLES,
+    MANY_SINGLES,
     MOST_NUMBERS,
     MOST_SINGLES,
     OF_CHOICES,
@@ -329,14 +330,15 @@ def test_what_is_asked_without_a_graph_is_chosen_in_rounds() -> None:
 
 
 def test_rounds_are_as_many_as_noise_allows() -> None:
-    """Public numbers decide: a half to three for each column, two where the number of rows is unknown."""
-    rows = (100, 5_000_000, None)
-    few, many, unknown = (plan(people(adjacency=AR, rows=n), auto={}, spend=types_pb2.Spend(rho=0.01)) for n in rows)
-    assert [made.parameters["rounds"] for made in (few, many, unknown)] == [3, 15, 10]
-    singles = [float(sum(costs(made, pure=False)[:5])) / 0.01 for made in (few, many, unknown)]
+    """Public numbers decide: one in all to three for each column, two where the number of rows is unknown."""
+    rows = (10, 200, 5_000_000, None)
+    made_for = [plan(people(adjacency=AR, rows=n), auto={}, spend=types_pb2.Spend(rho=0.01)) for n in rows]
+    assert [made.parameters["rounds"] for made in made_for] == [1, 3, 15, 10]
+    singles = [float(sum(costs(made, pure=False)[:5])) / 0.01 for made in made_for]
     left = 1 - float(DIRECT)  # of the spend, where tables of all pairs are released
-    assert singles == pytest.approx([float(MOST_SINGLES), left * float(LEAST_SINGLES), float(SINGLES_FOR) / 20])
-    for made in (few, many, unknown):
+    least, usual = left * float(LEAST_SINGLES), float(SINGLES_FOR) / 20
+    assert singles == pytest.approx([float(MOST_SINGLES), float(MANY_SINGLES), least, usual])
+    for made in made_for:
         times = sum(isinstance(event, SelectionEvent) for event in made.events)
         choices, tables = (costs(made, pure=False)[5 + odd : 5 + 2 * times : 2] for odd in (0, 1))
         assert len(set(choices)) == len(set(tables)) == 1
@@ -446,7 +448,7 @@ def test_rounds_that_take_too_long_are_refused_with_the_columns_that_do_not() ->
     sizes = [1000, 1000, 8, 8, 1000, 8, 8, 8]
     columns = tuple(CodedColumn(f"v{i}", tuple(map(str, range(size)))) for i, size in enumerate(sizes))
     mixed = PublicTable("people", people().numeric, RO, 1, 5000, columns)
-    assert "5 choices among 36 sets take too long; without v1, v4 they do not;" in message_of(mixed, auto={})
+    assert "choices among 36 sets take too long; without v1, v4 they do not;" in message_of(mixed, auto={})
     assert plan(mixed, auto={}, columns=["v0", "v2", "v3", "v5", "v6", "v7"]).events
 
 
