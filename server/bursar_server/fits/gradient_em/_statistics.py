@@ -122,6 +122,14 @@ class GradientKernel:
         same = _array_kernel.SAME[self.function]
         return partial(same, xp, device, self.frame.arrays, self.arguments, self.shape.kernel)
 
+    def __reduce__(self) -> tuple[Callable[..., GradientKernel], tuple[Any, ...]]:
+        """Pickle the function by its name: numba would send its code, which every worker compiled anew for each fit."""
+        return _named, (self.function.__name__, self.frame, self.arguments, self.shape)
+
+
+def _named(function: str, *rest: Any) -> GradientKernel:
+    return GradientKernel(getattr(_kernel, function), *rest)
+
 
 def gradient_statistic(kernel: GradientKernel) -> Statistic:
     """Return the release of one step."""
