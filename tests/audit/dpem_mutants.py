@@ -128,13 +128,13 @@ def wrong_sizes() -> list[Mutant]:
     laplace = fit_dpem(RO, spend=PURE, iterations=2)
     unsplit = replace(ADD_REMOVE, session=with_noise(3**-0.5), meter=Blind)
     return [
-        planted("noise x 0.5", scaled(ADD_REMOVE, 0.5), "T1 energy", "T2 distinguish", n=240, slow=True),
+        planted("noise x 0.5", scaled(ADD_REMOVE, 0.5), "T1 energy", "T2 distinguish", n=200, slow=True),
         planted("noise x 0.7", scaled(REPLACE, 0.7), "T1 energy", n=20),
         planted("noise x 0.9", scaled(REPLACE, 0.9), "T1 energy", n=60),
         planted("Laplace noise x 0.7", scaled(laplace, 0.7), "T1 energy", n=20),
         planted("noise x 1.5", scaled(ADD_REMOVE, 1.5), "T1 waste", n=20),
         planted("no noise", replace(ADD_REMOVE, source=NoNoise), "T1 energy", "T2 distinguish", n=50),
-        planted("spend not split over T", unsplit, "T1 energy", "T2 distinguish", "T5 arithmetic", n=500, slow=True),
+        planted("spend not split over T", unsplit, "T1 energy", "T2 distinguish", "T5 arithmetic", n=300, slow=True),
         planted("noise scaled by a true count", replace(lonely(), source=ScaledByCount), "T1 sides", n=150, slow=True),
     ]
 
@@ -161,7 +161,7 @@ def wrong_sensitivities() -> list[Mutant]:
     priced = ("T2 distinguish", "T4 sensitivity", "T5 arithmetic")
     told = ("T0 agreement", "T2 distinguish", "T4 sensitivity")
     return [
-        planted("add-remove sensitivity on a replace pair", origin, *priced, n=800, slow=True),
+        planted("add-remove sensitivity on a replace pair", origin, *priced, n=550, slow=True),
         planted("unit cap ignored", units, *priced, n=90, slow=True),
         planted("clip removed", unclipped_ball, *told, n=100, slow=True),
         planted("clip x 1.5", wide_ball, *told, n=1_400, slow=True),

@@ -269,7 +269,7 @@ def noise_used_again(monkeypatch: pytest.MonkeyPatch) -> str | None:
 
 def a_quarter_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> str | None:
     """Told from the likelihood ratio alone."""
-    return distinguish(audit_of(FEW[0]), 1500, source=Scaled(0.25))  # with 300 most tries miss the level
+    return distinguish(audit_of(FEW[0]), 2000, source=Scaled(0.25))  # ends after about 750
 
 
 def range_of_two(monkeypatch: pytest.MonkeyPatch) -> str | None:
