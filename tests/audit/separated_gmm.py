@@ -368,7 +368,7 @@ def least_error(rho: Fraction) -> float:
 def distinguish(audit: Audited, runs: int, **faults: Any) -> str | None:
     """T2: the likelihood ratio test errs as often as the debit makes any test err; rejects by luck 1e-8 of the time.
 
-    By the odds of half of that error to the least one, which grow past 1e8 with that chance in however many runs (Ville).
+    By the odds of half of that error to the least one, which pass 1e8 with that chance in any number of runs (Ville).
     """
     least, odds = least_error(audit.plan.settings.rho + audit.plan.settings.form), 0.0
     for run in range(runs):

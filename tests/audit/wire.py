@@ -245,7 +245,7 @@ def wire(
         datasets = Datasets(ledger, state.datasets)
         server = BursarServer(state=state, config=settings, ledger=ledger, datasets=datasets, fits=fits)
         stack.enter_context(server)
-        # Without the file of paid fits, which is written as a whole at each: a third of the time, and more with each fit.
+        # Without the file of paid fits, which is written as a whole at each: a third of the time, and more each time.
         client = bursar.connect(server.address, token=token, ca=Certificates(state.tls).ca, history=False)
         yield Wire(stack.enter_context(client), ask, rho)
 
