@@ -151,7 +151,7 @@ class GitPlace:
         try:
             return self._git("rev-parse", "--is-inside-work-tree").strip() == b"true"
         except PlaceError as error:
-            # Of two lines the error has the last one, which names the boundary where the folder is on a volume of its own.
+            # The error has the last of two lines: the boundary, where the folder is on a volume of its own.
             if "not a git repository" in str(error) or "filesystem boundary" in str(error):
                 return False
             raise
