@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 
 from bursar_server.fits.dpem._mixture import rules_for
-from bursar_server.fits.mixtures import decoding, em, splitting
+from bursar_server.fits.mixtures import decoding, em, points, splitting
 from bursar_server.fits.mixtures.decoding import Released
 from bursar_server.fits.mixtures.em import Mixture, Prior
 from bursar_server.fits.mixtures.statistics import Moments, Weights
@@ -273,6 +273,7 @@ def test_updates_are_total(seed: int, moments: Moments, size: float, noise: floa
         assert made[-1].background_count > 0.0
         made.append(em.balanced(made[-1], wide, flat[:d], noise))
         made.append(em.merged(made[-2], 2))
+        made.append(points.reduced(made[-3], 2, moments, noise))
     if moments is not Moments.TIED:
         cells = tuple(
             splitting.Cell(10.0, m, c, 0.0, 0.5) for m, c in zip(mixture.means, mixture.covariances, strict=True)

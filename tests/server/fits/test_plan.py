@@ -254,13 +254,14 @@ def test_where_noise_rules_a_mixture_is_one_gaussian_of_the_same_spend(spend: ty
     assert [len(plan(table(20, rows=8000), spend=one, n_components=1).steps) for one in spends] == [5, 8]
 
 
-def test_low_noise_doubles_the_cells_of_the_start() -> None:
-    """Twice as many cells as components, three EM steps with them, and the rest with as many as asked for."""
-    made = plan(table(rows=10**6), spend=types_pb2.Spend(rho=1.0))
-    sizes = [(step.phase.value, step.components) for step in made.steps]
-    assert sizes[-1] == ("em", 3)
-    assert sizes.count(("em", 6)) == 3
-    assert ("repair", 6) in sizes
+def test_low_noise_doubles_the_cells_of_the_start_or_doubles_them_again() -> None:
+    """Several cells for each component, three EM steps with them, and the rest with as many as asked for."""
+    for rows, cells in ((20_000, 6), (10**6, 12)):
+        made = plan(table(20, rows=rows), spend=types_pb2.Spend(rho=0.1))
+        sizes = [(step.phase.value, step.components) for step in made.steps]
+        assert sizes[-1] == ("em", 3)
+        assert sizes.count(("em", cells)) == 3
+        assert ("repair", cells) in sizes
     # A start of two components needs less noise for it than one of three.
     for rho, k, cells in ((0.03, 2, 2), (0.03, 3, 6), (0.06, 2, 4)):
         wide = plan(table(20, rows=20_000), spend=types_pb2.Spend(rho=rho), n_components=k)

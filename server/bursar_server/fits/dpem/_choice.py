@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import helmert, solve_triangular
-from scipy.special import logsumexp, ndtri
+from scipy.linalg import helmert
+from scipy.special import logsumexp
 
 from bursar_models.arrays import FloatArray
 from bursar_server.fits.mixtures.em import VARIANCE_FLOOR, Count, Mixture, merged, shaped
+from bursar_server.fits.mixtures.points import kronecker, log_gaussians, moments_of, normals, whitened
 from bursar_server.fits.mixtures.splitting import inside_ball
 from bursar_server.fits.mixtures.statistics import Moments
 from bursar_server.fits.mixtures.steps import Measured
@@ -100,7 +101,7 @@ class _Candidate:
 
     def logs(self, z: FloatArray, box: FloatArray) -> FloatArray:
         """Return log densities times shares at positions (m, d): of the components, then the background, (k + 1, m)."""
-        gaussians = _log_gaussians(self.means, self.covariances, z) + np.log(self.weights)[:, None]
+        gaussians = log_gaussians(self.means, self.covariances, z) + np.log(self.weights)[:, None]
         uniform = math.log(max(self.beyond, 1e-300)) + _log_uniform(z, box)
         return np.vstack([math.log1p(-self.beyond) + gaussians, uniform])
 
@@ -190,15 +191,10 @@ class _Problem:
 
     def settled(self, candidate: _Candidate) -> _Candidate:
         """Return the candidate after EM steps on the points, as if they were rows of the finest mixture."""
-        d = self._z.shape[1]
         for _ in range(_SETTLING):
             logs = candidate.logs(self._z, self._box)
             shares = np.exp(logs - logsumexp(logs, axis=0))[:-1] * self._fine
-            counts = np.maximum(shares.sum(axis=1), _LEAST_SHARE)
-            means = inside_ball(shares @ self._z / counts[:, None])
-            apart = [self._z - mean for mean in means]
-            squares = [(one * share[:, None]).T @ one for one, share in zip(apart, shares, strict=True)]
-            covariances = shaped(np.array(squares) / counts[:, None, None], counts, self._moments, VARIANCE_FLOOR / d)
+            counts, means, covariances = moments_of(self._z, shares, self._moments)
             candidate = replace(candidate, weights=counts / counts.sum(), means=means, covariances=covariances)
         return candidate
 
@@ -247,7 +243,7 @@ class _Problem:
         shares = np.exp(logs - logsumexp(logs, axis=0))
         gaussians, points = shares[:-1], len(self._z)
         K = len(candidate.weights)
-        y = _whitened(candidate.means, candidate.covariances, self._z)
+        y = whitened(candidate.means, candidate.covariances, self._z)
         scores = [np.ones((points, 1))]
         if self._background:
             inside = shares[-1] / max(candidate.beyond, _LEAST_SHARE) - gaussians.sum(axis=0) / (1.0 - candidate.beyond)
@@ -321,39 +317,10 @@ def _points(fine: _Candidate, box: FloatArray, sums: int) -> tuple[FloatArray, F
     anywhere = int(_ANYWHERE * count)
     halves = np.maximum((count - anywhere) / 2.0 * (0.5 * fine.weights + 0.5 / K), d + 2.0).astype(np.int64)
     lowers = np.linalg.cholesky(fine.covariances)
-    drawn = [mean + _normals(int(h), d) @ low.T for mean, low, h in zip(fine.means, lowers, halves, strict=True)]
-    z = np.concatenate([*drawn, (2.0 * _kronecker(anywhere, d) - 1.0) * box])
-    gaussians = _log_gaussians(fine.means, fine.covariances, z) + np.log(2.0 * halves / len(z))[:, None]
+    drawn = [mean + normals(int(h), d) @ low.T for mean, low, h in zip(fine.means, lowers, halves, strict=True)]
+    z = np.concatenate([*drawn, (2.0 * kronecker(anywhere, d) - 1.0) * box])
+    gaussians = log_gaussians(fine.means, fine.covariances, z) + np.log(2.0 * halves / len(z))[:, None]
     return z, logsumexp(np.vstack([gaussians, _log_uniform(z, box) + math.log(anywhere / len(z))]), axis=0)
-
-
-def _kronecker(count: int, d: int) -> FloatArray:
-    """Return points (count, d) that fill the unit cube evenly: multiples of powers of a root of x^(d + 1) = x + 1."""
-    root = 2.0
-    for _ in range(64):
-        root = (1.0 + root) ** (1.0 / (d + 1.0))
-    return np.asarray((0.5 + np.outer(np.arange(1.0, count + 1.0), root ** -np.arange(1.0, d + 1.0))) % 1.0)
-
-
-def _normals(half: int, d: int) -> FloatArray:
-    """Return normal points (2 half, d) whose odd moments are 0 and whose covariance is 1."""
-    points = ndtri(np.clip(_kronecker(half, d), 1e-9, 1.0 - 1e-9))
-    points = np.concatenate([points, -points])
-    root = np.linalg.cholesky(points.T @ points / len(points) + 1e-9 * np.eye(d))
-    return np.asarray(solve_triangular(root, points.T, lower=True).T)
-
-
-def _whitened(means: FloatArray, covariances: FloatArray, z: FloatArray) -> FloatArray:
-    """Return positions (m, d) in units of each component, (K, m, d)."""
-    lowers = np.linalg.cholesky(covariances)
-    return np.stack([solve_triangular(low, (z - m).T, lower=True).T for low, m in zip(lowers, means, strict=True)])
-
-
-def _log_gaussians(means: FloatArray, covariances: FloatArray, z: FloatArray) -> FloatArray:
-    """Return log densities of the components at positions (m, d), (K, m)."""
-    squares = np.sum(_whitened(means, covariances, z) ** 2, axis=2)
-    logs = np.linalg.slogdet(covariances)[1] + means.shape[1] * math.log(2.0 * math.pi)
-    return np.asarray(-(squares + logs[:, None]) / 2.0)
 
 
 def _log_uniform(z: FloatArray, box: FloatArray) -> FloatArray:

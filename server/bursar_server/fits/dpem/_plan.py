@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -187,8 +187,9 @@ def _size(
     em = sketch(k, d, 1, moments, recentred=True, splitting=False, pure=amount.pure)
     (single,) = price(em, d, amount.value, table.adjacency, table.unit_cap, pure=amount.pure)
     size = size_of(k, d, T, single, table.rows, splitting=splitting, background=background, pure=amount.pure)
-    if T or size.iterations * released_numbers(size.cells, d, Moments.FULL) <= MAX_RELEASED:
-        return size
+    for cells in (size.cells, min(size.cells, 2 * size.components)):
+        if T or size.iterations * released_numbers(cells, d, Moments.FULL) <= MAX_RELEASED:
+            return replace(size, cells=cells)
     # This plan would pass MAX_RELEASED and be refused: it gets fewer steps, and no more cells than components.
     base = default_iterations(size.components, splitting=splitting)
     room = MAX_RELEASED // released_numbers(size.components, d, Moments.FULL)

@@ -7,6 +7,7 @@ mean, in units of its released covariance, and clipped there.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -47,6 +48,9 @@ cost every row some density. Chosen on real tables.
 
 _CLEAR_COUNT = 3.0
 """Count of a component that is merged and not left out, in deviations of its noise. Chosen, not tuned."""
+
+_LUCK = 0.7
+"""Deviation of the logarithm of what luck multiplies losses by. Chosen, not tuned."""
 
 _BEYOND_CLIPS = 0.85
 """Shift of a mean by what lies beyond its clip radius, in deviations over the squared radius, to expect of skewed rows:
@@ -184,19 +188,30 @@ def from_cells(cells: Cells, moments: Moments, rules: Rules = SETTLED) -> Mixtur
     return Mixture(counts, means, shaped(covariances, counts, moments, rules.floor))
 
 
-def merged(mixture: Mixture, K: int, count_std: float = 0.0) -> Mixture:
-    """Return the mixture with pairs of components joined until there are at most K: those that lose least (Runnalls).
-
-    Runnalls 2007: the loss is a bound of the Kullback-Leibler divergence from the mixture before. It is free, because
-    it reads released parameters only. Components that may be nothing but noise of this deviation are left out before.
-    """
-    if len(mixture.counts) <= K:
-        return mixture
+def without_noise(mixture: Mixture, K: int, count_std: float) -> Mixture:
+    """Return the mixture without components that may be nothing but noise of this deviation, at least the K largest."""
     # Components that could be noise are the smallest ones, so the largest are kept.
     order = np.argsort(-mixture.counts)
     clear = int(np.sum(mixture.counts > _CLEAR_COUNT * count_std))
     kept = order[: max(K, clear)]
-    counts, means, covariances = mixture.counts[kept], mixture.means[kept], mixture.covariances[kept]
+    return replace(
+        mixture, counts=mixture.counts[kept], means=mixture.means[kept], covariances=mixture.covariances[kept]
+    )
+
+
+def merged(
+    mixture: Mixture, K: int, count_std: float = 0.0, luck: Callable[[int], FloatArray] | None = None
+) -> Mixture:
+    """Return the mixture with pairs of components joined until there are at most K: those that lose least (Runnalls).
+
+    Runnalls 2007: the loss is a bound of the Kullback-Leibler divergence from the mixture before. It is free, because
+    it reads released parameters only. Components that may be nothing but noise of this deviation are left out before.
+    With `luck`, a function that returns as many normal numbers, losses are multiplied by lognormal ones first.
+    """
+    if len(mixture.counts) <= K:
+        return mixture
+    kept = without_noise(mixture, K, count_std)
+    counts, means, covariances = kept.counts, kept.means, kept.covariances
     while len(counts) > K:
         # All pairs anew in every round: components are few, and a merge changes the losses of its pairs.
         pairs = list(combinations(range(len(counts)), 2))
@@ -207,11 +222,14 @@ def merged(mixture: Mixture, K: int, count_std: float = 0.0) -> Mixture:
         between = (p * q)[:, :, None] * apart[:, :, None] * apart[:, None, :]
         joint = p[:, :, None] * covariances[i] + q[:, :, None] * covariances[j] + between
         logs = np.linalg.slogdet(covariances)[1]
-        best = int(np.argmin(total * np.linalg.slogdet(joint)[1] - counts[i] * logs[i] - counts[j] * logs[j]))
-        kept = np.delete(np.arange(len(counts)), [i[best], j[best]])
-        counts = np.append(counts[kept], total[best])
-        means = np.append(means[kept], mean[best][None], axis=0)
-        covariances = np.append(covariances[kept], joint[best][None], axis=0)
+        losses = total * np.linalg.slogdet(joint)[1] - counts[i] * logs[i] - counts[j] * logs[j]
+        if luck is not None:
+            losses *= np.exp(_LUCK * luck(len(losses)))
+        best = int(np.argmin(losses))
+        others = np.delete(np.arange(len(counts)), [i[best], j[best]])
+        counts = np.append(counts[others], total[best])
+        means = np.append(means[others], mean[best][None], axis=0)
+        covariances = np.append(covariances[others], joint[best][None], axis=0)
     return replace(mixture, counts=counts, means=means, covariances=covariances, age=1)
 
 

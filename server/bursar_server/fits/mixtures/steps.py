@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bursar_ledger import Adjacency
 from bursar_models.arrays import FloatArray
 from bursar_proto.v1 import types_pb2
-from bursar_server.fits.mixtures import em, splitting
+from bursar_server.fits.mixtures import em, points, splitting
 from bursar_server.fits.mixtures.decoding import Released, decode
 from bursar_server.fits.mixtures.em import SETTLED, Mixture, Prior, Rules
 from bursar_server.fits.mixtures.splitting import Cells
@@ -137,7 +137,7 @@ def traced(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> tupl
         state = settings.start
     for index, step in enumerate(steps):
         if step.phase is Phase.EM:
-            mixture = em.merged(_as_mixture(state, settings), step.components, step.std / step.weights.a)
+            mixture = _reduced(_as_mixture(state, settings), step, settings)
             state = _em_step(settings, step, mixture, session, trajectory)
         elif not isinstance(state, Mixture):  # cells come first, and a mixture never turns into cells again
             # Cells are split into as many as the next step will count.
@@ -150,6 +150,14 @@ def traced(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> tupl
     if everything is not None and trajectory:
         mixture = em.balanced(mixture, trajectory[-1].radii, *everything)
     return mixture, tuple(trajectory)
+
+
+def _reduced(mixture: Mixture, step: Step, settings: EMSettings) -> Mixture:
+    """Return the mixture with the components of a step."""
+    count_std = step.std / step.weights.a
+    if settings.cells > 2 * settings.components and len(mixture.counts) > step.components:
+        return points.reduced(mixture, step.components, settings.moments, count_std)
+    return em.merged(mixture, step.components, count_std)
 
 
 def _as_mixture(state: Cells | Mixture, settings: EMSettings) -> Mixture:
