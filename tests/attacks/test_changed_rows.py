@@ -350,7 +350,7 @@ def test_the_time_of_a_reading_is_a_multiple_of_the_quantum(
 def test_a_call_that_waits_for_a_reading_goes_on_when_the_reader_does(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until the tick nobody finds the files known, or gets the lock: calls begun at many times would find the end."""
+    """Nobody finds the files known, or gets the lock, before the tick: calls begun at many times would find the end."""
     served = serve()
     registered = Registered.of(served.ledger.dataset("people").manifest)
     stored = StoredRows(served.state.datasets, Keyring(served.state.keys), quantum=0.25)

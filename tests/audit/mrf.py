@@ -238,7 +238,7 @@ ALL_PAIRS: Fields = {**AUTO, "declared": 10**6}
 """Noise would be small among so many rows, so that tables of all pairs are released, too."""
 
 PAIRS_OF_TRIPLES: Fields = {**TRIPLES, "declared": 400}
-"""Among so many rows noise would be small in tables of pairs, and too large in that of all three columns."""
+"""Noise would be small among so many rows in tables of pairs, and too large in that of all three columns."""
 
 ALONE: Fields = {"independent": fit_pb2.Independent(), "columns": ["x"]}
 ROWS: Fields = {"unit_weights": fit_pb2.UNIT_WEIGHTS_ROWS}

@@ -246,7 +246,7 @@ def moments_again_for_nothing(monkeypatch: pytest.MonkeyPatch) -> str | None:
 
 
 def missed_by_true_moments(monkeypatch: pytest.MonkeyPatch) -> str | None:
-    """Whether a ball misses its rows, and their moments are released again, is seen from sums without noise."""
+    """Sums without noise decide whether a ball misses its rows, and their moments are released again."""
     of_leaves = _estimate.of_leaves
 
     def truly(parts: Any, leaves: list[Leaf], **told: Any) -> Any:

@@ -173,7 +173,7 @@ def test_columns_have_probabilities_whatever_was_released(counts: FloatArray, la
 
 
 def test_states_without_rows_are_found_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ten states two have rows, and noise is a tenth of these: the others keep less than under a flat prior."""
+    """Two of ten states have rows, and noise is a tenth of these: the others keep less than under a flat prior."""
     rng = np.random.default_rng(3)  # noqa: TID251 - test data
     counts = np.array([600.0, 400.0, *[0.0] * 8]) + 50 * rng.normal(size=(60, 10))
     graph = Graph((10,) * 60, ())

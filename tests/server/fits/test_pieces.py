@@ -291,6 +291,6 @@ def test_updates_are_total(seed: int, moments: Moments, size: float, noise: floa
 
 
 def test_a_step_without_length_has_the_least_gain() -> None:
-    """Where noise drives a number to its limit twice, without an overflow."""
+    """Noise may drive a number to its limit twice; nothing overflows then."""
     assert em._gain(np.zeros(3), np.array([1.0, 1e10, 1e290]), 0.2).tolist() == [0.2, 0.2, 0.2]
     assert em._gain(np.array([1.0]), np.zeros(1), 0.2).tolist() == [1.0]
