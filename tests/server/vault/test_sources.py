@@ -54,6 +54,7 @@ def test_public_randomness_is_drawn_where_it_is_known_to_be_public() -> None:
         "fits/dpem/_pseudo_rows.py",
         "fits/gradient_em/_information.py",
         "fits/gradient_em/_missing_covariates.py",
+        "fits/mixtures/points.py",
         "fits/separated_gmm/_correct.py",
         "fits/separated_gmm/_easy.py",
         "fits/separated_gmm/_tree.py",

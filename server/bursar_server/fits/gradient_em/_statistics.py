@@ -123,12 +123,12 @@ class GradientKernel:
         return partial(same, xp, device, self.frame.arrays, self.arguments, self.shape.kernel)
 
     def __reduce__(self) -> tuple[Callable[..., GradientKernel], tuple[Any, ...]]:
-        """Pickle the function by its name: numba would send its code, which every worker compiled anew for each fit."""
-        return _named, (self.function.__name__, self.frame, self.arguments, self.shape)
+        """Pickle the function's place: numba would send its code, which every worker compiled anew for each fit."""
+        return _placed, (list(_array_kernel.SAME).index(self.function), self.frame, self.arguments, self.shape)
 
 
-def _named(function: str, *rest: Any) -> GradientKernel:
-    return GradientKernel(getattr(_kernel, function), *rest)
+def _placed(place: int, *rest: Any) -> GradientKernel:
+    return GradientKernel(list(_array_kernel.SAME)[place], *rest)
 
 
 def gradient_statistic(kernel: GradientKernel) -> Statistic:
