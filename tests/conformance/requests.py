@@ -103,6 +103,7 @@ VARIANTS: Mapping[str, Any] = {
     "mixture, one step": _dpem(iterations=1),
     "mixture, one component": _dpem(n_components=1),
     "mixture, nine components": _dpem(n_components=9, iterations=4),
+    "mixture, default steps": _dpem(n_components=3, iterations=0),
     "k-means, random start": _dpem(mode=fit_pb2.MODE_KMEANS, random=_RANDOM),
     "location, pure": _gradient(model=1, noise_std=0.5, spend=_PURE),
     "location, box": _gradient(model=1, noise_std=0.5, variant=2, scale=0.1),
@@ -153,8 +154,14 @@ FREE: Mapping[str, tuple[str, Any]] = {
 CAPS: Mapping[str, int] = {"mixture": 3, "cliques": 3, "separated": 2, "dense sketch": 2}
 """Variants that are also asked of tables with several rows of one privacy unit, and the most of them."""
 
-DECLARED: Mapping[str, int] = {"rounds": 10_000, "rounds of triples, answered by pairs": 10_000}
-"""Variants that are also asked of tables with so many declared rows: tables of all pairs are released then."""
+DECLARED: Mapping[str, int] = {
+    "rounds": 10_000,
+    "rounds of triples, answered by pairs": 10_000,
+    "mixture, default steps": 10_000_000,
+}
+"""Variants that are also asked of tables with so many declared rows: tables of all pairs are released then, and a
+mixture starts from four cells for each component.
+"""
 
 
 def method_of(request: Message) -> str:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,11 +54,19 @@ def test_every_fit_conforms(name: str) -> None:
 
 
 def test_declared_rows_release_all_pairs() -> None:
-    """Variants with declared rows have one release after the rounds, of pairs, whatever the workload."""
-    for name, rows in DECLARED.items():
+    """Variants of rounds with declared rows have one release after them, of pairs, whatever the workload."""
+    rounds = {name: rows for name, rows in DECLARED.items() if name.startswith("rounds")}
+    assert len(rounds) == 2
+    for name, rows in rounds.items():
         plan = fit_of(name).plan(VARIANTS[name], replace(TABLES["add_remove_one"], rows=rows), lambda entry: None)
         assert len(plan.settings.pairs.direct_sets) == 6
         assert {len(one) for one in plan.settings.pairs.direct_sets} == {2}
+
+
+def test_declared_rows_give_a_mixture_four_cells_for_each_component() -> None:
+    """Its cells are reduced on points of them, which no other variant does."""
+    plan: Any = CASES["mixture, default steps, 10000000 declared; add_remove_one"].plan
+    assert (plan.settings.components, plan.settings.cells) == (3, 12)
 
 
 @pytest.mark.parametrize("adjacency", TABLES)
