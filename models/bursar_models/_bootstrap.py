@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy
 
-from bursar_models._decoding import Decoded, lloyd
+from bursar_models._decoding import Decoded
+from bursar_models._lloyd import lloyd
 from bursar_models._starts import public_generator
-from bursar_models.arrays import FloatArray, IntArray
+from bursar_models.arrays import ComplexArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from bursar_models._sketch import ComplexArray, Sketch
+    from bursar_models._sketch import Sketch
 
 RESTARTS = 5
 """Restarts of each decoding: as many as in the measured coverage; three agreeing ones end them earlier."""

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from bursar_models._cluster_choice import ClusterChoice, choose_clusters
 from bursar_models._decoding import Decoded, decode_kmeans, decode_mixture
@@ -23,12 +22,10 @@ from bursar_models._gaussian_mixture import GaussianMixture
 from bursar_models._kmeans import KMeans
 from bursar_models._plot import new_axes, put_legend, put_title
 from bursar_models._portable import Portable
-from bursar_models.arrays import FloatArray, checked_columns, frozen
+from bursar_models.arrays import ComplexArray, FloatArray, checked_columns, frozen
 from bursar_models.budget import Receipt
 from bursar_models.text import html_table
 from bursar_models.transforms import Transform, checked_transforms, into_model, said_transforms
-
-ComplexArray = npt.NDArray[np.complex128]
 
 Signature = Literal["exponential", "one_bit"]
 """Contribution of a row at a frequency: cosine and sine, or only their signs."""

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from bursar_models._decoding import lloyd
 from bursar_models._gaussian_mixture import GaussianMixture
 from bursar_models._kmeans import KMeans, squared_distances
+from bursar_models._lloyd import lloyd
 from bursar_models._regressions import LinearRegression, MixtureOfRegressions
 from bursar_models._symmetric_mixture import SymmetricMixture
 from bursar_models.arrays import FloatArray

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bursar_models._decoding import Decoded, decode_kmeans, decode_mixture, lloyd
+from bursar_models._decoding import Decoded, decode_kmeans, decode_mixture
 from bursar_models._frequencies import Frequencies
+from bursar_models._lloyd import lloyd
 
 SPREAD = 0.05
 CORNERS = np.array([[0.6, 0.6], [-0.6, 0.5], [-0.5, -0.6], [0.5, -0.4]])
@@ -124,7 +125,7 @@ def test_centres_hardly_depend_on_the_frequencies() -> None:
 
 def test_more_centres_than_one_search_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round that has to add many atoms adds as many, so that there are k at the end."""
-    monkeypatch.setattr("bursar_models._decoding.ROUNDS", 1)
+    monkeypatch.setattr("bursar_models._atom_search.ROUNDS", 1)
     W = frequencies(60, 2)
     model = decode(decode_mixture, W, moments(W, SHARES, CORNERS, SPREAD**2), 16, n_init=1)
     assert_valid(model, 16, 2, (16, 2))
@@ -180,7 +181,7 @@ def test_a_problem_too_large_for_a_jacobian_is_solved_without(
     W = frequencies(200, 2)
     z = moments(W, SHARES, CORNERS, SPREAD**2, 0.003)
     dense = decode(decoder, W, z, 4, 0.003)
-    monkeypatch.setattr("bursar_models._decoding.DENSE_WORK", 0)
+    monkeypatch.setattr("bursar_models._moment_fit.DENSE_WORK", 0)
     light = decode(decoder, W, z, 4, 0.003)
     np.testing.assert_allclose(
         light.centres[matched(light, CORNERS)], dense.centres[matched(dense, CORNERS)], atol=0.005
@@ -297,7 +298,7 @@ def test_many_components_of_different_shapes(apart: float, seed: int) -> None:
 
 def test_more_restarts_never_fit_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     """The replicate with the smallest loss is kept, and the first replicates are those of fewer restarts."""
-    monkeypatch.setattr("bursar_models._decoding.AGREEING", 100)
+    monkeypatch.setattr("bursar_models._atom_search.AGREEING", 100)
     rng = np.random.default_rng(8)  # noqa: TID251 - a test's own clusters
     W = frequencies(80, 2)
     z = moments(W, np.full(8, 1 / 8), rng.uniform(-0.9, 0.9, (8, 2)), SPREAD**2)
