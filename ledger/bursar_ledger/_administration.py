@@ -34,14 +34,24 @@ class _Repricing:
             self.last = entry.number
 
 
-def set_budget(store: Store, dataset: str, budget: Budget, *, actor: str, reason: str, dry_run: bool = False) -> Entry:
+def set_budget(
+    store: Store,
+    dataset: str,
+    budget: Budget,
+    *,
+    actor: str,
+    reason: str,
+    replaces: Budget | None = None,
+    dry_run: bool = False,
+) -> Entry:
     """Set a new total for the dataset's account. Every past debit is priced again at the order of the new total.
 
-    A total below what was spent closes the account. What the totals promise together is in `_pricing.md`.
+    A total below what was spent closes the account. What the totals promise together is in `_pricing.md`. With
+    `replaces`, the total that the administrator saw, a total that another one set since stays in force.
 
     Raises:
         UnknownDatasetError: there is no such dataset.
-        AccountConflictError: this is the total already.
+        AccountConflictError: this is the total already, or the one in force is not `replaces`.
     """
     account = read_facts(store, dataset).account
     repriced = _Repricing(budget.order)
@@ -53,6 +63,11 @@ def set_budget(store: Store, dataset: str, budget: Budget, *, actor: str, reason
         if previous == budget:
             raise AccountConflictError(
                 f"the total of account {account!r} is ({budget.epsilon:g}, {budget.delta:g}) already"
+            )
+        if replaces not in (None, previous):
+            raise AccountConflictError(
+                f"the total of account {account!r} was changed meanwhile, to ({previous.epsilon:g}, "
+                f"{previous.delta:g}); nothing was done. Look at it, and try again"
             )
         repriced.add(_debits(store, account, repriced.last))
         if not sum(cost for cost, _ in repriced.analysts.values()) <= _LARGEST_SUM:

@@ -192,6 +192,20 @@ def test_the_total_that_there_is_is_refused(ledger: Ledger, path: Path, contents
     assert contents(path) == before
 
 
+def test_a_total_replaces_the_one_that_was_seen(ledger: Ledger, path: Path, contents: Any) -> None:
+    """Of two administrators who saw one total, the second does not undo what the first set, in a dry run either."""
+    seen = ledger.dataset("people").budget
+    set_total(ledger, seen.epsilon, 1e-9)
+    before = contents(path)
+    for dry_run in (False, True):
+        with pytest.raises(AccountConflictError, match="was changed meanwhile"):
+            ledger.set_budget("people", Budget(5, 1e-6, TENTH), actor="o", reason="", replaces=seen, dry_run=dry_run)
+    assert contents(path) == before
+    now = ledger.dataset("people").budget
+    ledger.set_budget("people", Budget(5, 1e-9, TENTH), actor="o", reason="", replaces=now)
+    assert ledger.dataset("people").budget == Budget(5, 1e-9, TENTH)
+
+
 @pytest.mark.parametrize("budget", [Budget(3, 2e-6, TENTH), Budget(3, 1e-6, Fraction(1, 5)), Budget(2, 1e-6, TENTH)])
 def test_every_part_of_a_total_can_change(ledger: Ledger, ask: Ask, path: Path, budget: Budget) -> None:
     """Delta and its share are parts of the promise; each change is listed among the promises."""

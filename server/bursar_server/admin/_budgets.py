@@ -92,7 +92,10 @@ def set_(
         delta=old.delta if delta is None else delta,
         delta_fail_share=old.delta_fail_share if approximate_share is None else approximate_share,
     )
-    done = functools.partial(acting.ledger.set_budget, name, new, actor=acting.actor, reason=acting.reason)
+    # Two administrators may each change a part at once: the second one has seen, and confirmed, another total.
+    done = functools.partial(
+        acting.ledger.set_budget, name, new, actor=acting.actor, reason=acting.reason, replaces=old
+    )
     after = _Standing.entered(new, done(dry_run=True).details)
     totals = (*promises(acting.ledger, before.account), Promise(None, new.epsilon, new.delta))
     click.echo(f"account {before.account}, shared by: {', '.join(accounts_names(acting.ledger, before.account))}")

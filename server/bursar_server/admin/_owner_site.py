@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, urlencode
 import click
 from datasette.utils.asgi import Request, Response
 
+from bursar_ledger import REQUESTS
 from bursar_ledger.audit._pages import environment, site_style, style
 from bursar_ledger.audit._web import App, guarded
 from bursar_server.access.tls import Certificates
@@ -106,6 +107,7 @@ class Trial:
         given: what was typed.
         output: what the trial printed.
         refused: True if it was refused.
+        newest: number of the newest entry before the trial.
     """
 
     number: str
@@ -113,6 +115,7 @@ class Trial:
     given: Given
     output: str
     refused: bool
+    newest: int
 
 
 class Site:
@@ -249,8 +252,9 @@ class Site:
     async def _try(self, request: Request, given: Given) -> Response:
         key = _key(request)
         words = _words(self._command(key), given)
+        newest, _ = self._held.ledger.newest()
         refused, output = self._run([*self._begin(key), "--dry-run", *words])
-        self._trial = Trial(secrets.token_urlsafe(16), key, given, output, refused)
+        self._trial = Trial(secrets.token_urlsafe(16), key, given, output, refused, newest)
         return _redirect("/confirm")
 
     async def _shown_trial(self, request: Request, given: Given) -> Response:
@@ -272,6 +276,11 @@ class Site:
         if trial is None or trial.refused or (given.get("trial") or [""])[0] != trial.number:
             return self._message("Nothing was done", "This is not the change that was tried last. Try it again.", 409)
         self._trial = None  # first: a form that is sent twice changes nothing twice
+        # Another administrator's change: the same words may now do something else than what was shown.
+        since = (one for one in self._held.ledger.entries(trial.newest + 1) if one.kind not in REQUESTS)
+        if (other := next(since, None)) is not None:
+            text = f"Entry {other.number} by {other.actor} has changed something since this was tried. Try it again."
+            return self._message("Nothing was done", text, 409)
         command = self._command(trial.change)
         yes = ["--yes"] if any(parameter.name == "yes" for parameter in command.params) else []
         refused, output = self._run([*self._begin(trial.change), *yes, *_words(command, trial.given)])

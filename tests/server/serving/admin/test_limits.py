@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
@@ -90,6 +90,26 @@ def test_every_total_there_was_counts_for_what_they_promise_together(admin: Admi
     assert "the deltas add: (3, 4e-06)" in output
     admin.ok("budget", "set", "heights", "--approximate-share", "1/2")
     assert "the deltas add: (3, 6e-06)" in admin.ok("budget", "show", "heights")
+
+
+def test_what_another_sets_meanwhile_is_not_undone(
+    admin: Admin, at_a_terminal: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left out is what was shown; a delta that a colleague lowered while the question waited stays low."""
+    admin.add()
+    asked = click.confirm
+
+    def lowered(*arguments: Any, **named: Any) -> bool:
+        monkeypatch.setattr(click, "confirm", asked)
+        with Ledger.open(admin.state.ledger) as ledger:
+            ledger.set_budget("heights", Budget(1.0, 1e-9), actor="ben", reason="the board")
+        return True
+
+    monkeypatch.setattr(click, "confirm", lowered)
+    output = admin.refused("budget", "set", "heights", "--epsilon", 3)
+    assert "was changed meanwhile, to (1, 1e-09); nothing was done" in output
+    account = admin.verified.accounts[0]
+    assert (account.epsilon, account.delta) == (1.0, 1e-9)
 
 
 def test_a_total_below_what_was_spent_closes_the_account(admin: Admin) -> None:

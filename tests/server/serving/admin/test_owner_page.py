@@ -253,6 +253,24 @@ def test_a_change_is_the_commands(visitor: Visitor, admin: Admin, change: str) -
     assert f"the newest is of entry {written.number}" in text(visitor.get("/"))
 
 
+def test_what_another_changed_since_the_trial_is_looked_at_first(visitor: Visitor, admin: Admin) -> None:
+    """A delta that was raised meanwhile would be confirmed unseen; analysts' fits hold nothing up."""
+    visitor.attempt("budget", name="heights", epsilon="0.9")
+    admin.spend("r1")
+    admin.ok("budget", "set", "heights", "--delta", "1e-4", "--yes", "--actor", "ben")
+    trial = re.search(r'name="trial" value="([^"]+)"', visitor.get("/confirm").text)
+    assert trial
+    answer = visitor.post("/confirm", {"form": visitor.form(), "trial": trial[1]})
+    assert answer.status_code == 409
+    assert f"Entry {admin.entries()[-1].number} by local:ben has changed something" in answer.text
+    account = admin.verified.accounts[0]
+    assert (account.epsilon, account.delta) == (1.0, 1e-4)
+    visitor.attempt("budget", name="heights", epsilon="0.9")
+    admin.spend("r2")
+    assert "entry" in text(visitor.confirm())
+    assert admin.verified.accounts[0].epsilon == 0.9
+
+
 def test_every_change_is_tested() -> None:
     """And each leads to a command."""
     assert set(CHANGED) == set(CHANGES)
