@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from bursar_server.fits.gradient_em import _kernel as gradient_kernel
 from bursar_server.fits.mixtures import kernel as dpem_kernel
+from bursar_server.fits.mixtures.statistics import BallFrame
 from bursar_server.fits.separated_gmm import _kernel as separated_kernel
+from bursar_server.fits.separated_gmm._lloyd import Spheres
 from bursar_server.fits.sketch import _kernel as sketch_kernel
 from bursar_server.vault import Statistic
 from tests.each import each
@@ -60,6 +62,20 @@ def test_small_numbers_become_zero_before_they_are_squared(entry: Entry) -> None
         assert not raised & UNDERFLOW, row
         if np.all((row == 0) | (np.abs(row) > 1e-300)):
             assert not raised, row
+
+
+def test_small_numbers_become_zero_in_a_block_that_is_estimated() -> None:
+    """Sample and aggregate's k-means squares distances of rows from each other, whose signs and sizes differ."""
+    signs = np.array([1.0, -1.0, 0.0, 1.0, -3.0])[np.arange(40) % 5]
+    estimator = Spheres(BallFrame(np.zeros(2), np.ones(2)), 3, 1e-4, 1.0, 1, 40)
+    present, zeros = np.ones(40, dtype=np.bool_), np.zeros((2, 40))
+    for row in small_rows(2):
+        rows = row[:, None] * signs
+        if np.all((row == 0) | (np.abs(row) > 1e-300)):
+            assert not flags_of(lambda rows=rows: estimator(rows, present)), row  # type: ignore[misc]
+        if np.all(np.abs(row) < 1e-31):
+            for made, expected in zip(estimator(rows, present), estimator(zeros, present), strict=True):
+                assert np.array_equal(made, expected)
 
 
 def test_the_flags_are_seen() -> None:

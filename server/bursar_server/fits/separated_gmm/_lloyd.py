@@ -15,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bursar_models.arrays import FloatArray
+from bursar_server.fits.mixtures.kernel import LEAST
 from bursar_server.fits.mixtures.statistics import BallFrame
 
 _STARTS, _STEPS = 4, 12
@@ -25,12 +26,16 @@ _options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"
 
 @njit(**_options)
 def _positions(rows, present, centre, scale, z, valid):  # type: ignore[no-untyped-def]
-    """Set z to rows clipped to the unit ball; absent and non-finite rows do not count."""
+    """Set z to rows clipped to the unit ball; absent and non-finite rows do not count.
+
+    Distances below `LEAST` become 0 before they are divided, as in FitDPEM's kernel.
+    """
     d, n = rows.shape
     for r in range(n):
         valid[r], square = (1.0 if present[r] else 0.0), 0.0
         for i in range(d):
-            x = (rows[i, r] - centre[i]) / scale[i]
+            x = rows[i, r] - centre[i]
+            x = (0.0 if abs(x) < LEAST * scale[i] else x) / scale[i]  # NaN stays
             finite = abs(x) < 1e100  # false for NaN
             valid[r] = valid[r] if finite else 0.0
             z[i, r] = x if finite else 0.0
@@ -41,18 +46,26 @@ def _positions(rows, present, centre, scale, z, valid):  # type: ignore[no-untyp
 
 
 @njit(**_options)
-def _nearest(z, valid, centres, k, label, square):  # type: ignore[no-untyped-def]
+def _nearest(z, valid, centres, k, label, square, apart):  # type: ignore[no-untyped-def]
     """Set the nearest of the first k centres to each row and its squared distance; return the sum of these."""
+    d, n = z.shape
+    for r in range(n):
+        square[r], label[r] = np.inf, 0.0
+    for c in range(k):
+        for r in range(n):
+            apart[r] = 0.0
+        for i in range(d):
+            at = centres[i, c]
+            for r in range(n):
+                x = z[i, r] - at
+                apart[r] += x * x
+        for r in range(n):
+            # Selects, here and below: a branch takes longer where it goes another way than for the row before.
+            nearer = apart[r] < square[r]
+            label[r] = c if nearer else label[r]
+            square[r] = apart[r] if nearer else square[r]
     total = 0.0
-    for r in range(z.shape[1]):
-        square[r], label[r] = np.inf, 0
-        for c in range(k):
-            s = 0.0
-            for i in range(z.shape[0]):
-                apart = z[i, r] - centres[i, c]
-                s += apart * apart
-            if s < square[r]:
-                square[r], label[r] = s, c
+    for r in range(n):
         square[r] *= valid[r]
         total += square[r]
     return total
@@ -64,12 +77,31 @@ def _drawn(weights, state):  # type: ignore[no-untyped-def]
     # Knuth's linear congruential generator (MMIX).
     state[0] = state[0] * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
     wanted = float(state[0] >> np.uint64(11)) * 2.0**-53 * np.sum(weights)
-    found, below = weights.shape[0] - 1, 0.0
+    passed, below = 0, 0.0
     for r in range(weights.shape[0]):
         below += weights[r]
-        if below > wanted and r < found:
-            found = r
-    return found
+        passed += int(below <= wanted)
+    return min(passed, weights.shape[0] - 1)
+
+
+@njit(**_options)
+def _members(valid, label, member):  # type: ignore[no-untyped-def]
+    """Set member (k, n) to 1 where a row has a label and counts, else to 0."""
+    for c in range(member.shape[0]):
+        for r in range(valid.shape[0]):
+            member[c, r] = valid[r] if label[r] == c else 0.0
+
+
+@njit(**_options)
+def _totals(z, member, sums, sizes):  # type: ignore[no-untyped-def]
+    """Set sums (k, d) and sizes (k,) to those of each label's rows; every row is added to all, mostly as zeros."""
+    sums.fill(0.0)
+    sizes.fill(0.0)
+    for r in range(z.shape[1]):
+        for c in range(sizes.shape[0]):
+            sizes[c] += member[c, r]
+            for i in range(z.shape[0]):
+                sums[c, i] += member[c, r] * z[i, r]
 
 
 @njit(**_options)
@@ -84,46 +116,40 @@ def spheres(rows, present, centre, scale, k, made, kept):  # type: ignore[no-unt
     """Fill `made` (d + 2, k): means in the unit ball, weights, variances; `kept` (k,): True with two rows or more."""
     d, n = rows.shape
     z, valid = np.empty((d, n)), np.empty(n)
-    label, square = np.empty(n, dtype=np.int64), np.empty(n)
+    label, square, apart, member = np.empty(n), np.empty(n), np.empty(n), np.empty((k, n))
     _positions(rows, present, centre, scale, z, valid)
     count = np.sum(valid)
     # A fixed seed: a block's spheres depend on its own rows alone, and one row changes one block.
     state, best = np.full(1, 1, dtype=np.uint64), np.inf
-    centres, sums, sizes = np.zeros((d, k)), np.zeros((d, k)), np.zeros(k)
-    found = np.zeros((d, k))
+    centres, sums, sizes = np.zeros((d, k)), np.zeros((k, d)), np.zeros(k)
+    found, spread = np.zeros((d, k)), np.zeros((k, 1))
     # Always all starts and steps, also when nothing moves any more: time must not tell how hard the rows are.
     for _ in range(_STARTS):
         _copy(z, _drawn(valid, state), centres, np.int64(0))
         for c in range(1, k):
-            _nearest(z, valid, centres, c, label, square)
+            _nearest(z, valid, centres, c, label, square, apart)
             _copy(z, _drawn(square, state), centres, c)
         for _ in range(_STEPS):
-            _nearest(z, valid, centres, k, label, square)
-            sums.fill(0.0)
-            sizes.fill(0.0)
-            for r in range(n):
-                sizes[label[r]] += valid[r]
+            _nearest(z, valid, centres, k, label, square, apart)
+            _members(valid, label, member)
+            _totals(z, member, sums, sizes)
+            for c in range(k):
                 for i in range(d):
-                    sums[i, label[r]] += valid[r] * z[i, r]
-            for c in range(k):
-                for i in range(d if sizes[c] > 0 else 0):
-                    centres[i, c] = sums[i, c] / sizes[c]
-        total = _nearest(z, valid, centres, k, label, square)
-        if total < best:
-            best = total
-            for c in range(k):
-                _copy(centres, c, found, c)
-    _nearest(z, valid, found, k, label, square)
-    sums.fill(0.0)
-    sizes.fill(0.0)
-    for r in range(n):
-        sizes[label[r]] += valid[r]
-        sums[0, label[r]] += square[r]
+                    centres[i, c] = sums[c, i] / sizes[c] if sizes[c] > 0 else centres[i, c]
+        total = _nearest(z, valid, centres, k, label, square, apart)
+        better = total < best
+        best = total if better else best
+        for c in range(k):
+            for i in range(d):
+                found[i, c] = centres[i, c] if better else found[i, c]
+    _nearest(z, valid, found, k, label, square, apart)
+    _members(valid, label, member)
+    _totals(square.reshape(1, n), member, spread, sizes)
     for c in range(k):
         kept[c] = sizes[c] >= 2.0
         _copy(found, c, made, c)
         made[d, c] = sizes[c] / max(count, 1.0)
-        made[d + 1, c] = sums[0, c] / (d * max(sizes[c] - 1.0, 1.0))
+        made[d + 1, c] = spread[c, 0] / (d * max(sizes[c] - 1.0, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
