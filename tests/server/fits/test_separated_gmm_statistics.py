@@ -40,7 +40,7 @@ from bursar_server.fits.separated_gmm._statistics import (
     round_statistic,
     slab_statistic,
 )
-from bursar_server.vault import CHUNK, Statistic
+from bursar_server.vault import CHUNK, ArrayRows, Statistic, exact_sum
 from tests.server.fits.running import Array
 
 D = 3
@@ -338,18 +338,75 @@ def test_there_is_always_a_candidate(least: int) -> None:
     assert family.scores(0, np.ones(BINS, dtype=np.int64)).size > 0
 
 
-def test_a_search_works_as_much_on_an_empty_part_as_on_a_full_one() -> None:
-    """The same rows are looked at whichever part is asked for, so that no time tells how many rows it has."""
-    block = np.random.default_rng(3).normal(size=(D, CHUNK))  # noqa: TID251 - a test's rows
+def places(block: Any, present: Any, keys: Any, threshold: int) -> tuple[int, int]:
+    """Return how many places of a block a search goes through, and how many rows they stand for."""
+    kept, marks = np.zeros((D, CHUNK + _kernel.SLICE)), np.zeros(CHUNK + _kernel.SLICE, dtype=np.int64)
     basis = (np.zeros(D), np.zeros((0, D)))
-    keys = np.arange(1, D + 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    for threshold in (np.uint64(2**62), np.uint64(2**64 - 1)):
-        counts, weights = [], []
-        for share in (0.0, 0.1, 1.0):
-            present = np.arange(CHUNK) < share * CHUNK
-            kept, marks = np.zeros((D, CHUNK + _kernel.SLICE)), np.zeros(CHUNK + _kernel.SLICE, dtype=np.int64)
-            arguments = (lattice_frame(FRAME), basis, (keys, threshold), kept, marks)
-            counts.append(_kernel._keep(block, present, *arguments))
-            weights.append(int(marks[: counts[-1]].sum()))
-        assert counts[0] == counts[1] == counts[2] > 0
-        assert weights[0] == 0 < weights[1] < weights[2] == counts[2]
+    count = _kernel._keep(block, present, lattice_frame(FRAME), basis, (keys, np.uint64(threshold)), kept, marks)
+    return count, int(marks[:count].sum())
+
+
+def test_a_search_works_as_much_on_an_empty_part_as_on_a_full_one() -> None:
+    """As many places are looked at whichever part is asked for, so that no time tells how many rows it has."""
+    block = generator(3).normal(size=(D, CHUNK))
+    for threshold in (2**62, 2**64 - 1):
+        shares = [np.arange(CHUNK) < share * CHUNK for share in (0.0, 0.1, 1.0)]
+        counts, weights = zip(*(places(block, present, KEYS, threshold) for present in shares), strict=True)
+        assert counts[0] == counts[1] <= counts[2] <= 1.03 * counts[0]
+        assert weights[0] == 0 < weights[1] < weights[2] <= counts[2]
+
+
+@pytest.mark.parametrize("threshold", [2**50, 2**58, 2**60])
+def test_a_search_does_not_work_more_on_rows_that_are_equal(threshold: int) -> None:
+    """An analyst can choose keys by which one point is in the sample, or null rows are: no time tells their number."""
+    drawn, everyone = generator(4), np.ones(CHUNK, dtype=np.bool_)
+    block = drawn.normal(size=(D, CHUNK))
+    usual, _ = places(block, everyone, KEYS, threshold)
+    points = drawn.normal(size=(D, CHUNK))
+    keys = KEYS
+    for _ in range(1000):  # until one of the points is in the sample
+        found = points.T[_taken(points, keys, threshold)]
+        if len(found):
+            break
+        keys = keys + np.uint64(2)
+    equal = np.tile(found[0][:, None], (1, CHUNK))
+    half = np.where(np.arange(CHUNK) % 2 == 0, equal, block)
+    for rows, present, marked in (
+        (equal, everyone, CHUNK),
+        (half, everyone, CHUNK // 2),
+        (equal, ~everyone, 0),
+        (np.full_like(block, np.nan), everyone, 0),
+        (np.zeros_like(block), ~everyone, 0),
+    ):
+        count, weight = places(rows, present, keys, threshold)
+        assert abs(count - usual) <= 0.25 * usual + 4
+        assert marked <= weight <= marked + usual
+
+
+def _taken(points: Any, keys: Any, threshold: int) -> Any:
+    taken, found = np.zeros(_kernel.SLICE, dtype=np.int64), []
+    p, valid = np.empty((D, _kernel.SLICE)), np.empty(_kernel.SLICE)
+    present = np.ones(points.shape[1], dtype=np.bool_)
+    for first in range(0, points.shape[1], _kernel.SLICE):
+        _kernel._points(points, first, present, lattice_frame(FRAME), p, valid)
+        _kernel._sampled(p, valid, keys, np.uint64(threshold), taken)
+        found.append(taken > 0)
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("threshold", [2**57, 2**62, 2**64 - 1])
+def test_equal_rows_count_as_often_as_they_are_there(threshold: int) -> None:
+    """Rows that share a place in a search have their number in every histogram: that of the same rows one by one."""
+    drawn = generator(5)
+    few = drawn.normal(size=(D, 40))
+    block = few[:, drawn.integers(0, 40, CHUNK)]
+    block[:, ::7] = drawn.normal(size=(D, len(block[0, ::7])))
+    present = drawn.random(CHUNK) < 0.9
+    statistic = histogram_statistic(FRAME, AS_IT_IS, DIRECTIONS, BINS, WIDTH, Sample(KEYS, threshold))
+    together = exact_sum(statistic, ArrayRows(block, present), D)
+    alone = sum(
+        exact_sum(statistic, ArrayRows(np.ascontiguousarray(block[:, some]), present[some]), D)
+        for some in np.array_split(np.arange(CHUNK), 512)
+    )
+    assert together.sum() > 0
+    assert np.array_equal(together, alone)
