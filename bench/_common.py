@@ -8,8 +8,9 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,28 @@ def output_of(options: argparse.Namespace, script: str) -> Path | None:
     """Return where results go: the JSON that was asked for, or that of the script but for quick runs."""
     given: Path | None = options.json
     return given or (None if options.quick else results_of(script))
+
+
+def seeded_parts(
+    doc: str | None, parts: Iterable[str], script: str, *, seeds: int, of: str
+) -> Iterator[tuple[str, argparse.Namespace, Callable[[Any], None]]]:
+    """Yield each part that the command line names, or all, with the options and what saves the part's rows.
+
+    Args:
+        doc: docstring of the script.
+        parts: names of all parts.
+        script: file of the script.
+        seeds: default of the option `--seeds`.
+        of: what has that many fits.
+    """
+    parts = [*parts]
+    parser = options_of(doc, parts)
+    parser.add_argument("--seeds", type=int, default=seeds, help=f"fits of each {of}")
+    options = parser.parse_args()
+    output = output_of(options, script)
+    for part in options.parts or parts:
+        print(f"--- {part}")
+        yield part, options, partial(saved, output, part, "rows", seeds=options.seeds)
 
 
 def saved(output: Path | None, part: str, name: str, found: Any, **facts: Any) -> None:

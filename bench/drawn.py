@@ -27,7 +27,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from _common import Json, options_of, output_of, saved
+from _common import Json, seeded_parts
 from _kmeans import DELTA, array_rows
 from _real import Array
 from forecasts import centres_of, with_rows
@@ -352,17 +352,12 @@ PARTS: dict[str, Callable[[int, int], Json]] = {
 
 def main() -> None:
     """Measure what was asked for."""
-    parser = options_of(__doc__, PARTS)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="fits of each setting")
-    options: Any = parser.parse_args()
-    output = output_of(options, __file__)
-    for part in options.parts or PARTS:
-        print(f"--- {part}")
+    for part, options, save in seeded_parts(__doc__, PARTS, __file__, seeds=SEEDS, of="setting"):
         rows = []
         for number in range(2 if options.quick else SETTINGS):
             rows.append(PARTS[part](number, options.seeds))
             printed(rows[-1])
-            saved(output, part, "rows", rows, seeds=options.seeds)
+            save(rows)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from itertools import combinations, product
 from typing import Any
 
 import numpy as np
-from _common import Json, options_of, output_of, saved
+from _common import Json, seeded_parts
 from _kmeans import DELTA, array_rows
 from _real import CATEGORIES, NUMBERS, Array, installed
 from fields import triples_of
@@ -281,19 +281,13 @@ MAKES: dict[str, Make] = {
 def main() -> None:
     """Measure what was asked for."""
     others = {"fields": fields, "tables": tables, "regressions": regressions}
-    parts = [*MAKES, *others]
-    parser = options_of(__doc__, parts)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="fits of each table")
-    options: Any = parser.parse_args()
-    output = output_of(options, __file__)
-    for part in options.parts or parts:
-        print(f"--- {part}")
+    for part, options, save in seeded_parts(__doc__, [*MAKES, *others], __file__, seeds=SEEDS, of="table"):
         if part in MAKES:
             rows = clusters(MAKES[part], options.seeds, quick=options.quick)
         else:
             rows = others[part](options.seeds, quick=options.quick)
         summary(rows)
-        saved(output, part, "rows", rows, seeds=options.seeds)
+        save(rows)
 
 
 if __name__ == "__main__":

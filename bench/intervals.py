@@ -36,7 +36,7 @@ from itertools import combinations, product
 from typing import Any
 
 import numpy as np
-from _common import Json, options_of, output_of, saved
+from _common import Json, seeded_parts
 from _kmeans import array_rows
 from _real import CATEGORIES, NUMBERS, Array, MissingTableError, installed
 from real_tables import fitted, names_of, spend_of
@@ -717,13 +717,8 @@ PARTS: dict[str, Callable[..., list[Json]]] = {
 
 def main() -> None:
     """Measure what was asked for."""
-    parser = options_of(__doc__, PARTS)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="fits of each setting")
-    options: Any = parser.parse_args()
-    output = output_of(options, __file__)
-    for part in options.parts or PARTS:
-        print(f"--- {part}")
-        saved(output, part, "rows", PARTS[part](options.seeds, quick=options.quick), seeds=options.seeds)
+    for part, options, save in seeded_parts(__doc__, PARTS, __file__, seeds=SEEDS, of="setting"):
+        save(PARTS[part](options.seeds, quick=options.quick))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ processor, and estimators get default settings unless a table says otherwise.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -36,7 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times are of one proces
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import Json, Kept, results_of, saved, spread_of
+from _common import Json, Kept, options_of, output_of, results_of, saved, spread_of
 from _mrf import (
     DELTA,
     LEAST_POTENTIAL,
@@ -892,20 +891,16 @@ PARTS: dict[str, Callable[[Wish], None]] = {
 
 def main() -> None:
     """Run the parts named on the command line, or all of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="left out: all")
-    parser.add_argument("--quick", action="store_true", help="about a minute: small, once; no JSON unless asked for")
+    parser = options_of(__doc__, PARTS)
     parser.add_argument("--adult", type=Path, help="folder of adult.csv and adult-domain.json")
     parser.add_argument("--pgm", type=Path, help="Python interpreter of an environment with private-pgm (mbi)")
     parser.add_argument("--repetitions", type=int, help="of the other parts; left out: 3")
     parser.add_argument("--trials", type=int, help="of each cell of figure2; left out: 25")
     parser.add_argument("--states", type=int, nargs="*", help="of nodes in figure2; left out: 10 20")
-    parser.add_argument("--minutes", type=float, help="after which no further trial of figure2 begins")
     parser.add_argument("--methods", nargs="*", help="of figure2, that are measured now; left out: all")
     parser.add_argument("--again", nargs="*", default=[], help="methods to measure anew, such as cgm")
-    parser.add_argument("--json", type=Path, help="instead of bench/results/mrf.json")
     options = parser.parse_args()
-    output = options.json or (None if options.quick else results_of(__file__))
+    output = output_of(options, __file__)
     asked = {name: getattr(options, name) for name in ("trials", "repetitions", "minutes")}
     asked |= {name: tuple(getattr(options, name) or ()) for name in ("states", "methods")}
     given = {name: value for name, value in asked.items() if value}

@@ -14,10 +14,8 @@ Fits are those of the server, with exact noise and default settings unless a tab
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
-import platform
 import resource
 import statistics
 import time
@@ -35,7 +33,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes or two threads sh
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import results_of, spread_of
+from _common import Json, results_of, saved, spread_of
 from _kmeans import (
     BOUND,
     CLUSTERS,
@@ -66,7 +64,6 @@ from bursar_server.fits.sketch._statistics import SketchFrame, sketch_statistic
 from bursar_server.fits.sketch._wire import sketch_from
 from bursar_server.vault import ArrayRows, LocalEngine, Statistic, exact_sum
 
-Json = dict[str, Any]
 T = TypeVar("T")
 Floats = NDArray[np.float32] | NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -788,16 +785,6 @@ def main() -> None:
         only = tuple(options.only or (QUICK_TABLES if options.quick else ()))
         PARTS[part](Wish(QUICK if options.quick else Extent(), only, save))
         print(f"  ({part}: {time.perf_counter() - start:.0f} s)", flush=True)
-
-
-def saved(output: Path | None, part: str, name: str, found: Any) -> None:
-    """Write results into those that there are; read again each time, so that parts may be run side by side."""
-    if output is None:
-        return
-    results: Json = json.loads(output.read_text()) if output.exists() else {}
-    results |= {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
-    results[part] = results.get(part, {}) | {name: found}
-    output.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from bursar._errors import (
     TransportError,
     UnavailableError,
 )
-from bursar._history import HistoryHead
+from bursar._history_head import HistoryHead
 from bursar._plan import Plan, PlannedFit
 from bursar._preview import Preflight, Preview
 from bursar._releases import Releases, ReleaseState, ReleaseSummary, Sketches, SketchSummary

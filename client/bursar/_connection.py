@@ -20,7 +20,8 @@ import grpc
 
 from bursar._attempts import Attempts
 from bursar._errors import OverloadedError, ServerError
-from bursar._history import History, HistoryHead, Shown
+from bursar._history import History, Shown
+from bursar._history_head import HistoryHead
 from bursar._wire_errors import Peer, translated
 from bursar_models.errors import Error
 from bursar_proto.v1 import (

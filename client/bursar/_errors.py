@@ -24,13 +24,9 @@ Neither gRPC's exceptions nor its status codes leave this package; the original 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from bursar._history_head import HistoryHead
+from bursar_models.budget import LimitName, Price, Remaining
 from bursar_models.errors import Error, RefusedError
-
-if TYPE_CHECKING:
-    from bursar._history import HistoryHead
-    from bursar_models.budget import LimitName, Price, Remaining
 
 
 class NotFoundError(RefusedError):

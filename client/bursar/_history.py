@@ -14,12 +14,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
 from bursar._errors import HistoryError, NotImplementedByServerError
+from bursar._history_head import HistoryHead
 from bursar_models.errors import InvalidRequestError
 from bursar_models.files import write_whole
 
@@ -31,35 +31,6 @@ OFF = "off"
 """Value of the variable that stands for no file."""
 
 _FORMAT = 1
-
-
-@dataclass(frozen=True)
-class HistoryHead:
-    """Size and hash of a ledger at one time.
-
-    Attributes:
-        ledger_id: random, made with the ledger.
-        size: number of entries.
-        head: hash of the newest of them (SHA-256), as hexadecimal digits.
-        seen: when, by this machine's clock (RFC 3339); informational.
-    """
-
-    ledger_id: str
-    size: int
-    head: str
-    seen: str
-
-    @classmethod
-    def now(cls, ledger_id: str, size: int, head: bytes) -> HistoryHead:
-        """Return a head that is seen at this moment."""
-        return cls(ledger_id, size, head.hex(), datetime.now(UTC).isoformat(timespec="seconds"))
-
-    def contradicts(self, other: HistoryHead) -> bool:
-        """Return whether an honest server cannot have shown both, as far as the two alone can tell."""
-        return self.ledger_id != other.ledger_id or (self.size == other.size and self.head != other.head)
-
-    def __str__(self) -> str:
-        return f"ledger {self.ledger_id[:8]} with {self.size} entries and head {self.head[:16]}"
 
 
 class Shelf:

@@ -17,7 +17,8 @@ import pytest
 
 import bursar
 from bursar._client import _history
-from bursar._history import HistoryHead, Shelf, Shown, in_file, in_memory, server_name
+from bursar._history import Shelf, Shown, in_file, in_memory, server_name
+from bursar._history_head import HistoryHead
 from bursar_proto.v1 import catalog_pb2
 from tests import asking
 from tests.client.line import HISTORY, Line, refusal, to_model

@@ -15,6 +15,12 @@ from bursar_models.requests._json import part
 from bursar_models.requests._request import Request
 from bursar_models.requests._sketch_kmeans import Computer
 
+TREE_SHARES = (0.05, 0.9)
+"""Bounds of the share of the spend for the selection of a tree, tables of single columns included."""
+
+HELD_OUT_SHARES = (0.01, 0.5)
+"""Bounds of the share of the spend for the table that tests the graph."""
+
 
 @part
 @dataclass(frozen=True)
@@ -184,14 +190,14 @@ class MRF(Request):
     cliques: Annotated[MRFGraph, _graph] = "auto"
     columns: Annotated[Sequence[str] | None, names] = None
     precisions: Annotated[Mapping[tuple[str, ...], float] | None, _numbers] = None
-    share: Annotated[float | None, Between(0.05, 0.9)] = None
+    share: Annotated[float | None, Between(*TREE_SHARES)] = None
     estimator: Estimator = "cgm"
     regularization: Annotated[float | None, positive] = None
     inference: Inference = "auto"
     unit_weights: UnitWeights | None = None
     reuse: Annotated[Sequence[PaidTables], _reuse] = ()
     workload: Annotated[Workload, _workload] = "pairs"
-    held_out: Annotated[float | None, Between(0.01, 0.5)] = None
+    held_out: Annotated[float | None, Between(*HELD_OUT_SHARES)] = None
     # Which machine estimates changes no release, so that it is no part of equality and digest.
     estimated_by: Computer = field(default="client", compare=False)
 

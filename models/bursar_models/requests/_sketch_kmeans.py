@@ -44,6 +44,9 @@ NEW_SKETCH = (
 )
 """Arguments that describe a new sketch."""
 
+PILOT_SHARES, PILOT_FREQUENCIES = (0.05, 0.5), (16, 512)
+"""Bounds of a pilot sketch: its share of the spend, and its frequencies. Chosen, not tuned."""
+
 
 @part
 @dataclass(frozen=True)
@@ -63,9 +66,9 @@ class Pilot:
 
     def __post_init__(self) -> None:
         if self.share is not None:
-            object.__setattr__(self, "share", Between(0.05, 0.5)("pilot.share", self.share))
+            object.__setattr__(self, "share", Between(*PILOT_SHARES)("pilot.share", self.share))
         if self.n_frequencies is not None:
-            n_frequencies = whole("pilot.n_frequencies", self.n_frequencies, 16, 512)
+            n_frequencies = whole("pilot.n_frequencies", self.n_frequencies, *PILOT_FREQUENCIES)
             object.__setattr__(self, "n_frequencies", n_frequencies)
 
 

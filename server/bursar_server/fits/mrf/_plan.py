@@ -12,6 +12,7 @@ from bursar_ledger import Adjacency, Event
 from bursar_models.mrf import MAX_CELLS, MAX_CLIQUE, MAX_TREE, Graph
 from bursar_models.mrf._candidates import Clique
 from bursar_models.mrf._graph import is_exact, largest_table, pairs_apart, tree_cells
+from bursar_models.requests._mrf import HELD_OUT_SHARES, TREE_SHARES
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import LARGEST, Amount, Violations, amount_of, check_enum, stop_if
 from bursar_server.fits._seam import JSON, InvalidFieldsError, Plan, PublicTable, Released
@@ -60,8 +61,8 @@ from bursar_server.vault import (
     sensitivity,
 )
 
-LEAST_SHARE, MOST_SHARE, DEFAULT_SHARE = 0.05, 0.9, Fraction(1, 3)
-"""Bounds and default of the share of the budget for the selection of a tree, tables of single columns included."""
+DEFAULT_SHARE = Fraction(1, 3)
+"""Default share of the budget for the selection of a tree, tables of single columns included."""
 
 SINGLES = Fraction(1, 2)
 """Part of that share for tables of single columns; the choices have the rest.
@@ -91,9 +92,6 @@ steps among 4 states 0.14, 0.16, 0.09, 0.11 and 0.11 at 0.1.
 
 OF_CHOICES = Fraction(1, 10)
 """Share of each round's price that its choice has; the table of the chosen pair has the rest."""
-
-LEAST_HELD_OUT, MOST_HELD_OUT = 0.01, 0.5
-"""Bounds of the share of the budget for the table that tests the graph."""
 
 SINGLES_FOR, LEAST_SINGLES, MANY_SINGLES, MOST_SINGLES = Fraction(3), Fraction(1, 10), Fraction(1, 2), Fraction(4, 5)
 """Share of the budget for tables of single columns over what noise moves (`_drowned`), and its bounds; above the third
@@ -277,16 +275,16 @@ def _check_choices(request: fit_pb2.FitMRFRequest, violations: Violations) -> No
         ("unit_weights", fit_pb2.UnitWeights),
     ):
         check_enum(field, enum, getattr(request, field), violations)
-    if not (request.held_out == 0 or LEAST_HELD_OUT <= request.held_out <= MOST_HELD_OUT):
-        text = f"expected {LEAST_HELD_OUT} to {MOST_HELD_OUT}, or 0 for no test of the graph, got {request.held_out}"
+    least, most = HELD_OUT_SHARES
+    if not (request.held_out == 0 or least <= request.held_out <= most):
+        text = f"expected {least} to {most}, or 0 for no test of the graph, got {request.held_out}"
         violations.append(("held_out", text))
     if not 0 <= request.regularization < LARGEST:
         text = f"expected a positive number, or 0 for the estimator's own, got {request.regularization}"
         violations.append(("regularization", text))
-    if request.WhichOneof("graph") == "tree" and not (
-        request.tree.share == 0 or LEAST_SHARE <= request.tree.share <= MOST_SHARE
-    ):
-        text = f"expected {LEAST_SHARE} to {MOST_SHARE}, or 0 for a third, got {request.tree.share}"
+    least, most = TREE_SHARES
+    if request.WhichOneof("graph") == "tree" and not (request.tree.share == 0 or least <= request.tree.share <= most):
+        text = f"expected {least} to {most}, or 0 for a third, got {request.tree.share}"
         violations.append(("tree.share", text))
     if request.WhichOneof("graph") == "chain" and request.inference == fit_pb2.MRF_INFERENCE_LOOPY:
         violations.append(("inference", "of a homogeneous chain is exact; leave it out"))

@@ -20,6 +20,7 @@ from bursar_models import (
     most_restarts,
     predicted_snr,
 )
+from bursar_models.requests._sketch_kmeans import PILOT_FREQUENCIES, PILOT_SHARES
 from bursar_proto.v1 import fit_pb2
 from bursar_server.fits._requests import (
     Amount,
@@ -45,9 +46,8 @@ from bursar_server.vault import Noise, Sensitivity, gaussian_for, laplace_for
 MAX_CLUSTERS, MAX_INIT = 256, 100
 """Limits of public numbers, which bound the time of a fit. Chosen, not tuned."""
 
-LEAST_SHARE, MOST_SHARE, DEFAULT_SHARE = 0.05, 0.5, Fraction(15, 100)
-LEAST_PILOT, MOST_PILOT, DEFAULT_PILOT = 16, 512, 64
-"""Bounds and defaults of a pilot sketch: its share of the budget, and its frequencies. Chosen, not tuned."""
+DEFAULT_SHARE, DEFAULT_PILOT = Fraction(15, 100), 64
+"""Defaults of a pilot sketch: its share of the budget, and its frequencies. Chosen, not tuned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,11 +201,13 @@ def _check_new(asked: fit_pb2.NewSketch, violations: Violations) -> None:
     if asked.WhichOneof("scale") == "sigma" and not MIN_SIGMA <= asked.sigma <= MAX_SIGMA:
         violations.append(("new_sketch.sigma", f"expected {MIN_SIGMA:g} to {MAX_SIGMA:g}, got {asked.sigma}"))
     pilot = asked.pilot
-    if not (pilot.share == 0 or LEAST_SHARE <= pilot.share <= MOST_SHARE):
-        text = f"expected {LEAST_SHARE} to {MOST_SHARE}, or 0 for {float(DEFAULT_SHARE)}, got {pilot.share}"
+    least, most = PILOT_SHARES
+    if not (pilot.share == 0 or least <= pilot.share <= most):
+        text = f"expected {least} to {most}, or 0 for {float(DEFAULT_SHARE)}, got {pilot.share}"
         violations.append(("new_sketch.pilot.share", text))
-    if not (pilot.n_frequencies == 0 or LEAST_PILOT <= pilot.n_frequencies <= MOST_PILOT):
-        text = f"expected {LEAST_PILOT} to {MOST_PILOT}, or 0 for {DEFAULT_PILOT}, got {pilot.n_frequencies}"
+    fewest, most_frequencies = PILOT_FREQUENCIES
+    if not (pilot.n_frequencies == 0 or fewest <= pilot.n_frequencies <= most_frequencies):
+        text = f"expected {fewest} to {most_frequencies}, or 0 for {DEFAULT_PILOT}, got {pilot.n_frequencies}"
         violations.append(("new_sketch.pilot.n_frequencies", text))
 
 
