@@ -129,6 +129,14 @@ class Ledger:
         self._store.distrust(finding)
 
     @property
+    def is_copy(self) -> bool:
+        """Whether the file is another one than when the ledger was open last; the next opening no longer knows.
+
+        A copy lacks what was debited elsewhere since. A snapshot of the whole disk is not noticed.
+        """
+        return self._store.is_copy
+
+    @property
     def ledger_id(self) -> str:
         """Random name that the ledger got when it was made; 32 hexadecimal digits."""
         return str(self._store.entry(1, EntryKind.GENESIS).details["ledger_id"])

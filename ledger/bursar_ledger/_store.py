@@ -135,6 +135,8 @@ class Store:
         self._busy_seconds = busy_seconds
         self._gone: str | None = None  # what happened to the files; stays until the process ends
         self._wrong: str | None = None  # what a verification found; stays until the process ends
+        self.is_copy = False
+        """Whether the database is another file than when a process had it open last: a copy, or a backup put back."""
         self._mark, alone, known = joined(self.path, busy_seconds)
         try:
             with translated():
@@ -152,6 +154,8 @@ class Store:
                 # Before `share`: others who come compare the folder's files with those recorded here.
                 self._mark.record(self._files.identities, *newest)
                 self._mark.share()
+                # By the inode alone: a disk may be another device after the next start of its machine.
+                self.is_copy = bool(known.files) and known.files[0][1] != self._files.identities[0][1]
             elif self._files.identities != known.files:
                 raise LedgerUnavailableError(OTHER_FILES.format(path=self.path))
         except BaseException:

@@ -227,6 +227,13 @@ class Compiling(Event):
 
 
 @dataclass(frozen=True)
+class LedgerCopied(Event):
+    """The ledger's file is not the one of its last run: what was spent elsewhere since is not in it."""
+
+    word = "ledger_copied"
+
+
+@dataclass(frozen=True)
 class Serving(Event):
     """The server takes calls."""
 

@@ -65,6 +65,8 @@ def serve(directory: Path, *, ready: Callable[[str], object], **overrides: objec
             state.serving(),
             _verified(state, witness := witness_of(state, config)) as ledger,
         ):
+            if ledger.is_copy:
+                events.tell(log.LedgerCopied())
             key, places = open_checkpoints(state, ledger, config, witness), places_of(state, config)
             # Rows of a killed import are nobody's, and another import may be long in coming. Only now: an older ledger
             # that was put back does not name rows that were registered since.

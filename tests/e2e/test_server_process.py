@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import sqlite3
@@ -87,6 +88,17 @@ def test_health_says_whether_a_server_serves(home: Home) -> None:
     answer = _run(*options)
     assert answer.returncode == 1
     assert "UNAVAILABLE" in answer.stderr
+
+
+@pytest.mark.slow
+def test_a_copied_ledger_is_named_once(home: Home) -> None:
+    """An operator who puts a copy of files back, in place of a restore, finds it in the log of the next start."""
+    copy = home.state.ledger.with_name("copy")
+    shutil.copy2(home.state.ledger, copy)
+    copy.replace(home.state.ledger)
+    for named in (True, False):
+        _, log = home.start().end(signal.SIGTERM)
+        assert ("ledger_copied" in log) == named
 
 
 def test_only_the_newest_tls_is_spoken(shared: Server) -> None:

@@ -182,6 +182,28 @@ def test_a_mark_that_is_behind_heals(crashed: Path) -> None:
             assert Mark.decode(mark.read_bytes()).number == 8 == ledger.newest()[0]
 
 
+def test_a_copy_is_noticed_when_it_is_opened_first(crashed: Path, tmp_path: Path) -> None:
+    """Whatever was spent elsewhere is not in it; a second opening, a move and a copy by `adopt_copy` are none."""
+    folder = crashed.parent
+    # The fixture's own files are copies, made as a crash leaves them.
+    with Ledger.open(crashed) as ledger:
+        assert ledger.is_copy
+    with Ledger.open(crashed) as ledger:
+        assert not ledger.is_copy
+    folder = folder.rename(tmp_path / "moved")
+    with Ledger.open(folder / crashed.name) as ledger:
+        assert not ledger.is_copy
+    shutil.copytree(folder, tmp_path / "copied")
+    for expected in (True, False):
+        with Ledger.open(tmp_path / "copied" / crashed.name) as ledger:
+            assert ledger.is_copy is expected
+    backup = tmp_path / "backup.sqlite"
+    shutil.copy2(folder / crashed.name, backup)
+    adopt_copy(backup)
+    with Ledger.open(backup) as ledger:
+        assert not ledger.is_copy
+
+
 def test_a_file_that_is_no_ledger_is_left_as_it_is(crashed: Path) -> None:
     """It is named before SQLite may write."""
     beside(crashed, "-wal").unlink()

@@ -56,6 +56,12 @@ def say_json(value: object) -> None:
     click.echo(json_text(value, indent=2))
 
 
+_COPIED = (
+    "warning: {path} is not the file of its last run, but a copy. If anything was spent since the copy was made, it is "
+    "forgotten here: bursar-admin restore makes a directory with every account closed"
+)
+
+
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
     """Convert errors with a cause outside of this program to one message without a traceback."""
@@ -103,9 +109,12 @@ def opened(directory: Path) -> Iterator[tuple[State, Ledger]]:
 
 def _ledger_of(state: State) -> Ledger:
     try:
-        return Ledger.open(state.ledger)
+        ledger = Ledger.open(state.ledger)
     except LedgerLostError as error:
         raise StateError(explained_loss(error, state)) from None
+    if ledger.is_copy:
+        click.echo(_COPIED.format(path=state.ledger), err=True)
+    return ledger
 
 
 def actor(name: str | None = None) -> str:

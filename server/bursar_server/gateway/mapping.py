@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,7 +17,7 @@ from typing import Any
 import grpc
 from google.protobuf import descriptor_pool, json_format
 from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
@@ -100,13 +101,42 @@ def read(body: bytes, kind: type[Message]) -> Message:
     try:
         if text.lstrip(" \t\r\n")[:1] != "{":
             raise json_format.ParseError("expected an object, such as {}")  # Parse takes an empty array for one
-        return json_format.Parse(text, kind(), max_recursion_depth=50)
+        message = json_format.Parse(text, kind(), max_recursion_depth=50)
+        _check_clear(json.loads(text), kind.DESCRIPTOR)
+        return message
     except json_format.ParseError as error:
         reason = str(error)
     except Exception as error:  # parsers of numbers, times and names have errors of many types
         reason = f"cannot read it ({type(error).__name__})"
     told = f"nothing was debited: the body is not a {kind.DESCRIPTOR.full_name} in JSON: {_printable(reason)}"
     raise refused(grpc.StatusCode.INVALID_ARGUMENT, told)
+
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|NaN|-?Infinity")
+"""Number in a text, as protobuf's JSON mapping has it."""
+
+
+def _check_clear(value: Mapping[str, Any], kind: Any) -> None:
+    """Check what `Parse` takes in one of two ways, or as Python has numbers. Raises ParseError naming the field.
+
+    `kind` is the descriptor of the message.
+    """
+    seen = set()
+    for name, found in value.items():
+        field = kind.fields_by_name.get(name) or kind.fields_by_camelcase_name[name]
+        if field.name in seen:
+            raise json_format.ParseError(f"{field.name} is there twice, in two spellings")
+        seen.add(field.name)
+        for part in found if isinstance(found, list) else [found]:
+            if isinstance(part, dict) and field.message_type is not None:
+                _check_clear(part, field.message_type)
+            elif field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
+                if isinstance(part, float):
+                    raise json_format.ParseError(f"{field.name}: expected a name or a whole number, got {part}")
+            elif field.cpp_type == FieldDescriptor.CPPTYPE_STRING or not isinstance(part, str):
+                continue
+            elif not _NUMBER.fullmatch(part):
+                raise json_format.ParseError(f"{field.name}: expected a number, got {part!r:.40}")
 
 
 def written(message: Message) -> bytes:

@@ -114,6 +114,25 @@ def test_numbers_that_do_not_fit_are_refused(body: bytes) -> None:
         read(body, fit_pb2.FitDPEMRequest)
 
 
+@each(
+    "body",
+    [
+        b'{"nComponents": 2, "n_components": 3}',
+        b'{"spend": {"epsilonDelta": {"epsilon": 0.1, "delta": 1e-6}, "epsilon_delta": {"epsilon": 9}}}',
+        b'{"columns": ["x"], "Columns": ["y"]}',
+        b'{"spend": {"rho": "1_0"}}',
+        b'{"spend": {"rho": " 1"}}',
+        '{"spend": {"rho": "\u0661"}}'.encode(),
+        b'{"n_components": "1_0"}',
+        b'{"mode": 1.5}',
+    ],
+)
+def test_what_could_be_read_in_two_ways_is_refused(body: bytes) -> None:
+    """Of a field in two spellings the last one would be paid; and a number is not what Python alone takes for one."""
+    with pytest.raises(RefusedError, match="nothing was debited"):
+        read(body, fit_pb2.FitDPEMRequest)
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),

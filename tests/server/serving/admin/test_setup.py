@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +95,16 @@ def test_a_bad_setting_stops_init_before_there_is_a_ledger(tmp_path: Path) -> No
     assert not (tmp_path / "ledger.sqlite").exists()
     (tmp_path / "config.toml").write_text("")
     assert click.testing.CliRunner().invoke(main, ["init", "--state", str(tmp_path)]).exit_code == 0
+
+
+def test_a_copy_of_a_state_directory_is_named_once(admin: Admin, tmp_path: Path) -> None:
+    """What was spent since it was made is forgotten in it, which only a restore makes good."""
+    admin.add()
+    assert "warning" not in admin.ok("datasets")
+    shutil.copytree(admin.state.path, tmp_path / "copied")
+    copied = dataclasses.replace(admin, state=State.open(tmp_path / "copied"))
+    found = [("is not the file of its last run, but a copy" in copied.ok("datasets")) for _ in range(2)]
+    assert found == [True, False]
 
 
 def test_a_backup_is_a_verified_copy_that_replaces_nothing(admin: Admin, tmp_path: Path) -> None:
