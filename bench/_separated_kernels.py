@@ -135,6 +135,30 @@ def cases(X: Array) -> list[Case]:
     ]
 
 
+def sampled(threshold: int) -> Statistic:
+    """Return a search along directions among the rows whose hash is at most a threshold; null rows' is 0."""
+    frame, along = BallFrame(np.zeros(D), np.full(D, 30.0)), lattice_directions(np.eye(D)[np.arange(DIRECTIONS) % D])
+    view = View(lattice_point(np.zeros(D)), np.zeros((0, D)))
+    # Without a constant, so that the hash of the point 0, which null rows have, is 0, and in every sample.
+    keys = np.array([0, *(2 * np.arange(D) + 2**62 + 1)], dtype=np.uint64)
+    return histogram_statistic(frame, view, along, BINS, 2.0**36, Sample(keys, threshold))
+
+
+def block_statistic(k: int) -> Statistic:
+    """Return the k-means of blocks of `BLOCK` rows as if it were a statistic, to be timed as those are."""
+    return Statistic(name="blocks", kernel=_Blocks(k), factors=(), shape=(1,), bounds=one_cell(1), largest=1)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    k: int
+
+    def __call__(self, block: Array, present: NDArray[np.bool_], out: NDArray[np.int64]) -> None:
+        estimator = Spheres(BallFrame(np.zeros(D), np.full(D, 30.0)), self.k, 1e-4, 1.0, 1, BLOCK)
+        for first in range(0, block.shape[1] - BLOCK + 1, BLOCK):
+            estimator(np.ascontiguousarray(block[:, first : first + BLOCK]), present[first : first + BLOCK])
+
+
 def _labels(rule: Slab | Round) -> Statistic:
     return Statistic(name="rows of a part", kernel=Labels(rule), factors=(), shape=(1,), bounds=one_cell(1), largest=1)
 

@@ -68,6 +68,10 @@ def cases() -> Iterator[Case]:
     X = _generator().standard_normal((10 * CHUNK, _separated_kernels.D))
     for name, statistic, _, _ in _separated_kernels.cases(X):
         yield f"FitSeparatedGMM, {name}", statistic, np.ascontiguousarray(X[:CHUNK].T)
+    for threshold in (2**63, 2**60):
+        name = f"FitSeparatedGMM, search of a {2**64 // threshold}th"
+        yield name, _separated_kernels.sampled(threshold), np.ascontiguousarray(X[:CHUNK].T)
+    yield "FitSeparatedGMM, a block's k-means", _separated_kernels.block_statistic(4), np.ascontiguousarray(X[:CHUNK].T)
 
 
 def measured(case: Case, rounds: int) -> tuple[float, dict[str, float]]:

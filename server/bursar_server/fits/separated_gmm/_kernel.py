@@ -177,14 +177,15 @@ def _merged(kept, marks, count):  # type: ignore[no-untyped-def]
     while size < 2 * count:
         size *= 2
     table, found = np.full(size, -1, dtype=np.int64), 0
+    hashes = np.zeros(count, dtype=np.uint64)
+    for j in range(kept.shape[0]):
+        for r in range(count):
+            h = (hashes[r] ^ np.uint64(np.int64(kept[j, r]))) * np.uint64(0x9E3779B97F4A7C15)
+            hashes[r] = h ^ (h >> np.uint64(32))
     for r in range(count):
-        h = np.uint64(0)
-        for j in range(kept.shape[0]):
-            h = (h ^ np.uint64(np.int64(kept[j, r]))) * np.uint64(0x9E3779B97F4A7C15)
-            h ^= h >> np.uint64(32)
-        place = np.int64(h & np.uint64(size - 1))
+        place = np.int64(hashes[r] & np.uint64(size - 1))
         while table[place] >= 0 and not _equal(kept, table[place], r):
-            place = (place + 1) % size  # at most half of the places are taken
+            place = (place + 1) & (size - 1)  # at most half of the places are taken
         if table[place] < 0:
             for j in range(kept.shape[0]):
                 kept[j, found] = kept[j, r]
