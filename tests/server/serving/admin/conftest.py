@@ -106,7 +106,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def admin(made: Path, tmp_path: Path) -> Admin:
     """An administrator of a fresh state directory."""
     shutil.copytree(made, tmp_path / "state")
-    return Admin(State.open(tmp_path / "state"), tmp_path)
+    state = State.open(tmp_path / "state")
+    Ledger.open(state.ledger).close()  # its first opening says that it is a copy
+    return Admin(state, tmp_path)
 
 
 @pytest.fixture
