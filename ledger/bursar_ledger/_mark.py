@@ -93,12 +93,7 @@ def create_mark(ledger: Path, mark: Mark) -> None:
     """
     path = mark_of(ledger)
     try:
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(mark.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        # The folder, too: after a power cut a flushed file could be there without its name.
-        flush_path(path.parent)
+        write_new(path, mark.encode())
     except FileExistsError as error:
         raise LedgerExistsError(
             f"{path} is the mark of a ledger that was here: that ledger is lost. Put it back, or restore a backup"
@@ -112,6 +107,16 @@ def move_ledger(source: Path, target: Path) -> None:
     mark_of(source).replace(mark_of(target))
     source.replace(target)
     flush_path(target.parent)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file for its owner only (0600), durable on return. Raises FileExistsError if there is one already."""
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    # The folder, too: after a power cut a flushed file could be there without its name.
+    flush_path(path.parent)
 
 
 def flush_path(path: Path) -> None:

@@ -142,6 +142,27 @@ def pair_of(
         yield Pair(ledger, channel, (("authorization", f"Bearer {token}"),))
 
 
+PersonsWith = Callable[..., Pair]
+
+
+@pytest.fixture(scope="module")
+def persons(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two utterly different tables, the module's `TABLES` by its `SCHEMA`, behind the fit that every server has."""
+    module: Any = request.module
+    with pair_of(tmp_path_factory.mktemp("persons"), None, schema=module.SCHEMA, tables=module.TABLES) as served:
+        yield served
+
+
+@pytest.fixture
+def persons_with(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PersonsWith]:
+    """The same behind another fit for the module's `METHOD`, or the real one with other noise: `persons_with(fit)`."""
+    module: Any = request.module
+    with ExitStack() as stack:
+        yield lambda fit: stack.enter_context(
+            pair_of(tmp_path_factory.mktemp("persons"), fit, module.METHOD, schema=module.SCHEMA, tables=module.TABLES)
+        )
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """The pair of tables behind the fit that every server has."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.fits import gradient_em
 from bursar_server.vault import Session
 from tests.attacks.asking import PATIENCE, differs
-from tests.attacks.conftest import Pair, pair_of
+from tests.attacks.conftest import Pair, PersonsWith, pair_of
 from tests.attacks.deaf import Deaf, Seeded
 from tests.audit.wire import Miswired
 from tests.server.serving.conftest import refusal_of
@@ -63,25 +62,6 @@ REGRESSIONS: dict[str, Any] = {
     "target": "y",
 }
 MISSING: dict[str, Any] = {"model": fit_pb2.LATENT_MODEL_MISSING_COVARIATES, "columns": ["m", "x"], "target": "y"}
-
-
-@pytest.fixture(scope="module")
-def persons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two utterly different tables of persons behind the fit that every server has."""
-    with pair_of(tmp_path_factory.mktemp("persons"), None, schema=SCHEMA, tables=TABLES) as served:
-        yield served
-
-
-PersonsWith = Callable[..., Pair]
-
-
-@pytest.fixture
-def persons_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PersonsWith]:
-    """The same behind another fit, or the real one with other noise: `persons_with(fit)`."""
-    with ExitStack() as stack:
-        yield lambda fit: stack.enter_context(
-            pair_of(tmp_path_factory.mktemp("persons"), fit, METHOD, schema=SCHEMA, tables=TABLES)
-        )
 
 
 @pytest.fixture(scope="module")

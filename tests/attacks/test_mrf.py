@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from bursar_server.fits import mrf
 from bursar_server.fits.mrf._statistics import table_statistic
 from bursar_server.vault import GaussianNoise, Session
 from tests.attacks.asking import PATIENCE, Careless, Metadata, analyst, differs
-from tests.attacks.conftest import Pair, pair_of
+from tests.attacks.conftest import Pair, PersonsWith
 from tests.attacks.deaf import Deaf, Seeded
 from tests.audit.wire import Miswired
 from tests.server.serving.conftest import refusal_of
@@ -67,22 +65,6 @@ THERE = (
 TABLES = {"here": HERE, "there": THERE}
 
 
-@pytest.fixture(scope="module")
-def persons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two utterly different tables of persons behind the fit that every server has."""
-    with pair_of(tmp_path_factory.mktemp("persons"), None, schema=SCHEMA, tables=TABLES) as served:
-        yield served
-
-
-@pytest.fixture
-def persons_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Pair]]:
-    """The same behind another fit, or the real one with other noise: `persons_with(fit)`."""
-    with ExitStack() as stack:
-        yield lambda fit: stack.enter_context(
-            pair_of(tmp_path_factory.mktemp("persons"), fit, METHOD, schema=SCHEMA, tables=TABLES)
-        )
-
-
 def cliques(*listed: tuple[str, ...], precision: float = 0.0) -> fit_pb2.Cliques:
     """Cliques of columns."""
     return fit_pb2.Cliques(cliques=[fit_pb2.Clique(columns=one, precision=precision) for one in listed])
@@ -129,7 +111,7 @@ def test_two_requests_have_two_draws(persons: Pair) -> None:
     assert sum(a == b for a, b in zip(first, second, strict=True)) <= 1
 
 
-def test_the_rivals_have_one(persons_with: Callable[..., Pair]) -> None:
+def test_the_rivals_have_one(persons_with: PersonsWith) -> None:
     """The same attack on seeded noise."""
     pair = persons_with(Miswired(Seeded(), fit=mrf))
     first, second = (cells(heard(pair, paid("here"))[-1].model) for _ in range(2))
@@ -156,7 +138,7 @@ def peeking(plan: Any, session: Session) -> Message:
     return model
 
 
-def test_a_run_for_nothing_has_no_rows(persons_with: Callable[..., Pair]) -> None:
+def test_a_run_for_nothing_has_no_rows(persons_with: PersonsWith) -> None:
     """Were the fit to release something under a free plan, nothing would come of it: no answer, no debit."""
     pair = persons_with(Miswired(run_instead=peeking, fit=mrf))
     entry = heard(pair, paid("here"))[0].receipt.entry
@@ -243,7 +225,7 @@ def test_a_number_opens_only_ones_own_fields_of_a_table(persons: Pair) -> None:
     assert len(answers) == 1
 
 
-def test_at_a_careless_rival_they_open_anothers(persons_with: Callable[..., Pair]) -> None:
+def test_at_a_careless_rival_they_open_anothers(persons_with: PersonsWith) -> None:
     """The same attack on a fit with a memory of its own: mallory reads tables that she did not pay for."""
     pair = persons_with(Careless(mrf))
     mine, mallory = heard(pair, paid("here")), analyst(pair, "mallory")  # type: ignore[arg-type] # likewise
@@ -274,7 +256,7 @@ def differ(pair: Pair, **fields: Any) -> bool:
 
 
 @pytest.mark.parametrize("fields", REQUESTS, ids=IDS)
-def test_under_equal_noise_all_tables_have_one_field(persons_with: Callable[..., Pair], fields: dict[str, Any]) -> None:
+def test_under_equal_noise_all_tables_have_one_field(persons_with: PersonsWith, fields: dict[str, Any]) -> None:
     """Compare all that two utterly different tables give when noise is equal, and so loud that nothing else is heard.
 
     Edges, states, domains, numbers of rows and of iterations, inference: nothing came past the noise. Structure
@@ -290,7 +272,7 @@ def graph_of_rows(plan: Any, session: Session) -> Message:
     return model
 
 
-def test_a_rival_that_reads_its_graph_off_the_rows_is_heard(persons_with: Callable[..., Pair]) -> None:
+def test_a_rival_that_reads_its_graph_off_the_rows_is_heard(persons_with: PersonsWith) -> None:
     """The same comparison finds what comes from the table."""
     assert differ(persons_with(Miswired(Deaf(), graph_of_rows, mrf)))
 

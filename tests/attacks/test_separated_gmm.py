@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.fits import separated_gmm
 from bursar_server.vault import Session
 from tests.attacks.asking import PATIENCE, differs
-from tests.attacks.conftest import Pair, pair_of
+from tests.attacks.conftest import Pair, PersonsWith, pair_of
 from tests.attacks.deaf import Deaf
 from tests.attacks.fixed_search import deafly
 from tests.audit.wire import Miswired
@@ -46,30 +45,11 @@ THERE = HEADER + "".join(f"w{i // 7},{('nan', 1e300, 7)[i % 3]},{(7, -1e308, 7)[
 TABLES = {"here": HERE, "there": THERE}
 
 
-PersonsWith = Callable[..., Pair]
-
-
-@pytest.fixture
-def persons_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PersonsWith]:
-    """Two utterly different tables of persons behind a fit."""
-    with ExitStack() as stack:
-        yield lambda fit: stack.enter_context(
-            pair_of(tmp_path_factory.mktemp("persons"), fit, METHOD, schema=SCHEMA, tables=TABLES)
-        )
-
-
 @pytest.fixture(scope="module")
 def deaf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """The same behind the real fit under noise and choices that are equal for all tables."""
     fit = Miswired(Deaf(), deafly, separated_gmm)
     with pair_of(tmp_path_factory.mktemp("persons"), fit, METHOD, schema=SCHEMA, tables=TABLES) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def persons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """The same behind the fit that every server has."""
-    with pair_of(tmp_path_factory.mktemp("persons"), None, schema=SCHEMA, tables=TABLES) as served:
         yield served
 
 

@@ -72,6 +72,25 @@ def free_address() -> str:
     return f"127.0.0.1:{free_port()}"
 
 
+def height_and_weight(name: str, *, nullable: bool = False) -> str:
+    """Manifest of a table with two numeric columns; a height may be null, if that is said."""
+    return f"""
+name = "{name}"
+adjacency = "replace_one"
+[[columns]]
+name = "height"
+kind = "numeric"
+lower = 100.0
+upper = 220.0
+nullable = {str(nullable).lower()}
+[[columns]]
+name = "weight"
+kind = "numeric"
+lower = 30.0
+upper = 150.0
+"""
+
+
 TOY = """
 name = "toy"
 description = "invented people"

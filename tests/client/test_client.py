@@ -22,23 +22,8 @@ import bursar
 from bursar.testing import Server
 from bursar_proto.v1 import catalog_pb2
 from tests import asking
+from tests.client.conftest import height_and_weight
 from tests.client.line import HISTORY, Line
-
-GAPS = """
-name = "gaps"
-adjacency = "replace_one"
-[[columns]]
-name = "height"
-kind = "numeric"
-lower = 100.0
-upper = 220.0
-nullable = true
-[[columns]]
-name = "weight"
-kind = "numeric"
-lower = 30.0
-upper = 150.0
-"""
 
 
 def self_signed() -> tuple[bytes, bytes]:
@@ -191,7 +176,7 @@ def test_bins_are_part_of_a_domain(edges: tuple[float, ...], text: str) -> None:
 
 def test_a_domain_says_that_values_may_be_missing(toys: Server, client: bursar.Client) -> None:
     """Missing values are shown as declared; a fit without a rule for such columns leaves them out by default."""
-    name = toys.add_table(GAPS, budget=bursar.epsilon_delta(1e3, 1e-6))
+    name = toys.add_table(height_and_weight("gaps", nullable=True), budget=bursar.epsilon_delta(1e3, 1e-6))
     gaps = client.dataset(name)
     height, weight = gaps.columns
     assert (height.domain, weight.domain) == ("100 to 220, or null", "30 to 150")

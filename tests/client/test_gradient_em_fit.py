@@ -15,6 +15,7 @@ import pytest
 import bursar
 from bursar_proto.v1 import fit_pb2, types_pb2
 from tests import asking
+from tests.client.conftest import height_and_weight
 from tests.client.line import Line, array, to_model
 
 SPEND = bursar.rho(0.1)
@@ -247,26 +248,11 @@ def test_every_variant_comes_back(toy: bursar.Dataset, variant: Any) -> None:
     assert trace.variant == variant
 
 
-HOLES = """
-name = "holes"
-adjacency = "replace_one"
-[[columns]]
-name = "height"
-kind = "numeric"
-lower = 100.0
-upper = 220.0
-nullable = true
-[[columns]]
-name = "weight"
-kind = "numeric"
-lower = 30.0
-upper = 150.0
-"""
-
-
 def test_features_that_may_be_null_are_for_the_model_that_has_them_missing(server: Line, client: bursar.Client) -> None:
     """It has all numeric columns by default, the others those that every row has."""
-    gaps = client.dataset(server.server.add_table(HOLES, budget=bursar.epsilon_delta(10, 1e-6)))
+    gaps = client.dataset(
+        server.server.add_table(height_and_weight("holes", nullable=True), budget=bursar.epsilon_delta(10, 1e-6))
+    )
     asking.fit(gaps, bursar.GradientEM, **MISSING)
     asking.fit(gaps, bursar.GradientEM, **GAUSSIANS)
     for ask in (partial(asking.preview, gaps, bursar.GradientEM), partial(asking.fit, gaps, bursar.GradientEM)):

@@ -18,22 +18,9 @@ from bursar.testing import Server
 from bursar_models import CovarianceType, cholesky_factors, reshaped_covariances
 from bursar_proto.v1 import fit_pb2, types_pb2
 from tests import asking
+from tests.client.conftest import height_and_weight
 from tests.client.line import Line, array, to_model
 
-APART = """
-name = "apart"
-adjacency = "replace_one"
-[[columns]]
-name = "height"
-kind = "numeric"
-lower = 100.0
-upper = 220.0
-[[columns]]
-name = "weight"
-kind = "numeric"
-lower = 30.0
-upper = 150.0
-"""
 ASK: dict[str, Any] = {"n_components": 2, "sigma_min": 1.0, "sigma_max": 20.0, "spend": bursar.rho(1)}
 MORE: dict[str, Any] = {**ASK, "n_components": 4}
 CHOICES: dict[str, Any] = {
@@ -57,7 +44,7 @@ def apart(toys: Server) -> str:
     rng = np.random.default_rng(0)  # noqa: TID251 - synthetic rows
     places, noise = np.arange(4000) % 2, rng.normal(scale=3.0, size=(2, 4000))
     rows = {"height": (130 + 60 * places + noise[0]).tolist(), "weight": (60 + 60 * places + noise[1]).tolist()}
-    return toys.add_table(APART, rows, budget=bursar.epsilon_delta(1e4, 1e-6))
+    return toys.add_table(height_and_weight("apart"), rows, budget=bursar.epsilon_delta(1e4, 1e-6))
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from .._mark import flush_path
+from .._mark import write_new
 from ..errors import LedgerError
 
 CHAIN_LINE = "hash-chain-sha256"
@@ -156,13 +155,8 @@ class SigningKey:
         verifier = self.verifier
         text = f"{_PRIVATE}{self.name}+{verifier.key_id.hex()}+{_base64(_ED25519 + self.secret)}\n"
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            # The name, too: the ledger's entry about the key comes next, and must not outlive the key in a power cut.
-            flush_path(path.parent)
+            # Durable first: the ledger's entry about the key comes next, and must not outlive the key in a power cut.
+            write_new(path, text.encode())
         except FileExistsError as error:
             raise NoteError(f"there is a file at {path} already; a signing key is never overwritten") from error
         except OSError as error:
