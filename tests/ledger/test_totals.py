@@ -193,7 +193,7 @@ def test_the_total_that_there_is_is_refused(ledger: Ledger, path: Path, contents
 
 
 def test_a_total_replaces_the_one_that_was_seen(ledger: Ledger, path: Path, contents: Any) -> None:
-    """Of two administrators who saw one total, the second does not undo what the first set, in a dry run either."""
+    """The second of two administrators who saw one total does not undo what the first set, in a dry run either."""
     seen = ledger.dataset("people").budget
     set_total(ledger, seen.epsilon, 1e-9)
     before = contents(path)

@@ -347,7 +347,7 @@ def places(block: Any, present: Any, keys: Any, threshold: int) -> tuple[int, in
 
 
 def test_a_search_works_as_much_on_an_empty_part_as_on_a_full_one() -> None:
-    """As many places are looked at whichever part is asked for, so that no time tells how many rows it has."""
+    """An equal number of places is looked at whichever part is asked for: no time tells how many rows it has."""
     block = generator(3).normal(size=(D, CHUNK))
     for threshold in (2**62, 2**64 - 1):
         shares = [np.arange(CHUNK) < share * CHUNK for share in (0.0, 0.1, 1.0)]

@@ -95,7 +95,7 @@ def test_every_total_there_was_counts_for_what_they_promise_together(admin: Admi
 def test_what_another_sets_meanwhile_is_not_undone(
     admin: Admin, at_a_terminal: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left out is what was shown; a delta that a colleague lowered while the question waited stays low."""
+    """An omitted option stays as shown; a delta that a colleague lowered while the question waited stays low."""
     admin.add()
     asked = click.confirm
 
