@@ -148,8 +148,8 @@ class Oidc(_Table):
         analysts: words of the role claim that make an analyst. A token without a word of any role is refused.
         auditors: words of the role claim that make an auditor.
         admins: words of the role claim that make an administrator.
-        datasets: claim with the only datasets that the caller may see. Empty: all datasets. If set, tokens without the
-            claim see no dataset.
+        datasets: claim with the only datasets that the caller may see, or `*` for all. Empty: all datasets. If set,
+            tokens without the claim see no dataset, and those without `*` neither audit nor administer.
         leeway_seconds: maximum difference of the two clocks, in seconds.
         refresh_seconds: time for which keys from an address are kept, in seconds. A key with an unknown name fetches
             them earlier, at most once in ten seconds.

@@ -247,13 +247,16 @@ def authorise(method: str, principal: Principal) -> None:
 
     Raises:
         UnknownMethodError: the method is not listed.
-        ForbiddenError: the role may not call the method.
+        ForbiddenError: the role may not call the method, or only without a limit to some datasets.
     """
     roles = METHOD_ROLES.get(method)
     if roles is None:
         raise UnknownMethodError("this server has no such method")
     if principal.role not in roles:
         raise ForbiddenError(f"a token of role {principal.role.value} may not call {method}")
+    # What analysts may not call is about the whole ledger, which has the names, schemas and debits of every dataset.
+    if principal.datasets is not None and Role.ANALYST not in roles:
+        raise ForbiddenError(f"a token that is limited to some datasets may not call {method}")
 
 
 def check_datasets(message: object, principal: Principal | None) -> None:

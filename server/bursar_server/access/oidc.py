@@ -47,6 +47,10 @@ _REFUSED = "the identity provider's token is not accepted; get a new one, or ask
 """Single text for every fault of a token, so that trying tokens reveals nothing."""
 
 
+_EVERY = "*"
+"""Word of the claim of datasets for all of them; no dataset has this name."""
+
+
 def is_principal(name: str) -> bool:
     """Return whether a name can be that of a principal with the provider's token."""
     return name.startswith(PREFIX) and bool(_NAME.fullmatch(name.removeprefix(PREFIX)))
@@ -278,7 +282,8 @@ class OidcTokens:
             raise ValueError
         datasets = None
         if settings.datasets:
-            datasets = tuple(str(one) for one in _list(claims.get(settings.datasets)) if isinstance(one, str))
+            named = tuple(str(one) for one in _list(claims.get(settings.datasets)) if isinstance(one, str))
+            datasets = None if _EVERY in named else named
         return Principal(PREFIX + name, role, datasets)
 
 

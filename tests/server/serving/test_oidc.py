@@ -22,7 +22,14 @@ from bursar_ledger import Role
 from bursar_proto.v1 import catalog_pb2
 from bursar_server import log
 from bursar_server.access import oidc
-from bursar_server.access.auth import KeysUnavailableError, Principal, UnauthenticatedError
+from bursar_server.access.auth import (
+    METHOD_ROLES,
+    ForbiddenError,
+    KeysUnavailableError,
+    Principal,
+    UnauthenticatedError,
+    authorise,
+)
 from bursar_server.access.oidc import OidcTokens, ProviderKeys
 from bursar_server.config import Config, ConfigError, Oidc
 from tests.each import each
@@ -157,6 +164,28 @@ def test_roles_and_datasets_come_from_claims_that_the_settings_name() -> None:
     told = tokens(settings).principal(signed(groups=["x", "it", "research"], tables=["people", 3]))
     assert told == Principal("oidc:ann@example.org", Role.ANALYST, ("people",))
     assert tokens(settings).principal(signed(groups=["it"])) == Principal("oidc:ann@example.org", Role.ADMIN, ())
+
+
+def test_every_dataset_has_a_word_of_its_own() -> None:
+    """Auditors and administrators need it where the setting limits tokens."""
+    settings = SETTINGS.model_copy(update={"datasets": "tables"})
+    assert tokens(settings).principal(signed(tables=["people", "*"])).datasets is None
+
+
+@pytest.mark.parametrize("role", [Role.AUDITOR, Role.ADMIN])
+@pytest.mark.parametrize("datasets", [(), ("people",)])
+def test_a_limited_token_gets_no_whole_ledger(role: Role, datasets: tuple[str, ...]) -> None:
+    """Entries name every dataset, and an administrator could issue a token without the limit."""
+    limited, whole = Principal("oidc:ann", role, datasets), Principal("oidc:ann", role)
+    for method, roles in METHOD_ROLES.items():
+        if role not in roles:
+            continue
+        authorise(method, whole)
+        if method.startswith(("/bursar.v1.AuditService/", "/bursar.v1.AdminService/")):
+            with pytest.raises(ForbiddenError, match="limited to some datasets"):
+                authorise(method, limited)
+        else:
+            authorise(method, limited)
 
 
 class Provider:
