@@ -126,21 +126,11 @@ def racing_processes(path: Path) -> Iterator[Callable[[str], list[str]]]:
         yield ask_all
 
 
-def _race_processes(race: Race, path: Path, rounds: int) -> None:
-    with racing_processes(path) as ask_all:
-        race.run(rounds, ask_all)
-
-
 @pytest.mark.slow
 def test_of_racing_processes_one_gets_the_last_unit(race: Race, path: Path) -> None:
-    """Processes that hold the file open."""
-    _race_processes(race, path, 50)
-
-
-@pytest.mark.slow
-def test_of_racing_processes_one_gets_the_last_unit_a_thousand_times(race: Race, path: Path) -> None:
-    """The same, as often as it takes to believe it."""
-    _race_processes(race, path, 1000)
+    """Processes that hold the file open, a thousand times: as often as it takes to believe it."""
+    with racing_processes(path) as ask_all:
+        race.run(1000, ask_all)
 
 
 @contextlib.contextmanager
