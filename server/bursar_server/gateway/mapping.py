@@ -128,8 +128,9 @@ def _check_clear(value: Mapping[str, Any], kind: Any) -> None:
             raise json_format.ParseError(f"{field.name} is there twice, in two spellings")
         seen.add(field.name)
         for part in found if isinstance(found, list) else [found]:
-            if isinstance(part, dict) and field.message_type is not None:
-                _check_clear(part, field.message_type)
+            if field.message_type is not None:
+                if isinstance(part, dict):
+                    _check_clear(part, field.message_type)
             elif field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
                 if isinstance(part, float):
                     raise json_format.ParseError(f"{field.name}: expected a name or a whole number, got {part}")
