@@ -33,6 +33,7 @@ import socket
 import struct
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -524,6 +525,8 @@ def _child(data: socket.socket, fits: Fits, limits: FitLimits, parent: int) -> N
     try:
         hardening.named("bursar-fit")
         hardening.first_to_go()
+        # An operator's PYTHONWARNINGS=error would end fits whose released numbers overflow.
+        warnings.simplefilter("ignore")
         # Before the memory is limited: the job's size is the request's, which was checked, and no row's.
         job = _job(data)
         if limits.lock_memory:

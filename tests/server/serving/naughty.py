@@ -103,6 +103,12 @@ def ending(function: Behaviour) -> Behaviour:
 
 
 @behaviour
+def overflowing(fit: Naughty, plan: Plan, session: Session) -> None:
+    """Divide a released number by one that noise has left no width, of which numpy warns."""
+    assert np.isinf(np.array([1e300]) / 1e-300)
+
+
+@behaviour
 def nothing(fit: Naughty, plan: Plan, session: Session) -> None:
     """Go on."""
 

@@ -58,6 +58,7 @@ from tests.server.serving.naughty import (
     model,
     no_model,
     nothing,
+    overflowing,
     overspends,
     pretends,
     raise_,
@@ -129,6 +130,13 @@ def test_what_a_fits_process_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "ignores [True, True, True]",
         "threads 1",
     ]
+
+
+def test_warnings_end_no_fit(children: Children, tmp_path: Path) -> None:
+    """They may depend on noise, and PYTHONWARNINGS can make exceptions of them, as pytest does of those elsewhere."""
+    with pytest.raises(RuntimeWarning, match="overflow"):
+        run_in(InProcess({"FitDPEM": Naughty(tmp_path)}), job(overflowing), silent)
+    assert model(run_in(children, job(overflowing), silent)).iterations == 2
 
 
 def test_no_two_children_draw_the_same_noise(children: Children) -> None:
