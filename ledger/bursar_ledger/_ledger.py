@@ -130,7 +130,7 @@ class Ledger:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the file is another one than when the ledger was open last; the next opening no longer knows.
+        """True if the file is another one than when the ledger was open last; the next opening no longer knows.
 
         A copy lacks what was debited elsewhere since. A snapshot of the whole disk is not noticed.
         """

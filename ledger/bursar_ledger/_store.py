@@ -136,7 +136,7 @@ class Store:
         self._gone: str | None = None  # what happened to the files; stays until the process ends
         self._wrong: str | None = None  # what a verification found; stays until the process ends
         self.is_copy = False
-        """Whether the database is another file than when a process had it open last: a copy, or a backup put back."""
+        """True if the database is another file than when a process had it open last: a copy, or a backup put back."""
         self._mark, alone, known = joined(self.path, busy_seconds)
         try:
             with translated():

@@ -183,7 +183,7 @@ def test_a_mark_that_is_behind_heals(crashed: Path) -> None:
 
 
 def test_a_copy_is_noticed_when_it_is_opened_first(crashed: Path, tmp_path: Path) -> None:
-    """Whatever was spent elsewhere is not in it; a second opening, a move and a copy by `adopt_copy` are none."""
+    """A copy lacks what was spent elsewhere; a second opening, a move and a copy by `adopt_copy` are none."""
     folder = crashed.parent
     # The fixture's own files are copies, made as a crash leaves them.
     with Ledger.open(crashed) as ledger:

@@ -128,7 +128,7 @@ def test_numbers_that_do_not_fit_are_refused(body: bytes) -> None:
     ],
 )
 def test_what_could_be_read_in_two_ways_is_refused(body: bytes) -> None:
-    """Of a field in two spellings the last one would be paid; and a number is not what Python alone takes for one."""
+    """The last of a field in two spellings would be paid; and a number is not what Python alone takes for one."""
     with pytest.raises(RefusedError, match="nothing was debited"):
         read(body, fit_pb2.FitDPEMRequest)
 

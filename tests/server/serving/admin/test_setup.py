@@ -98,7 +98,7 @@ def test_a_bad_setting_stops_init_before_there_is_a_ledger(tmp_path: Path) -> No
 
 
 def test_a_copy_of_a_state_directory_is_named_once(admin: Admin, tmp_path: Path) -> None:
-    """What was spent since it was made is forgotten in it, which only a restore makes good."""
+    """The copy has forgotten what was spent since it was made, which only a restore makes good."""
     admin.add()
     assert "warning" not in admin.ok("datasets")
     shutil.copytree(admin.state.path, tmp_path / "copied")
