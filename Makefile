@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: help env demo kernels test coverage slow properties torch devices fuzz fuzz-planners docs man lint format proto bench vulnerabilities sbom clean
+.PHONY: help env demo kernels test coverage slow all properties torch devices fuzz fuzz-planners docs man lint format proto bench vulnerabilities sbom clean
 
 help: ## list these commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-16s %s\n' "$$name" "$$text"; done
@@ -32,17 +32,21 @@ demo: $(VENV)/.demo ## run the complete workflow once; `.venv/bin/python -m demo
 kernels: env ## compile the kernels, once for all processes of the tests
 	$(BIN)/python -m demo._kernels
 
-# Three processes for two CPUs, because many tests wait: for servers, ticks and the disk.
+# Four processes for two CPUs, because many tests wait: for servers, ticks and the disk.
 test: kernels ## run the tests, without those marked slow
-	$(BIN)/python -Im pytest -m 'not slow' -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -Im pytest -m 'not slow' -n 4 --dist loadfile --no-loadscope-reorder
 
 coverage: kernels ## run the tests as `make test` does, and print their branch coverage
-	$(BIN)/python -Im pytest -m 'not slow' -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-report=
+	$(BIN)/python -Im pytest -m 'not slow' -n 4 --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	@printf 'Branch coverage: %s %%\n' "$$($(BIN)/python -m coverage report --format=total --precision=1)"
 
 # Tests of one group share what takes long to make, in one process. Four, because most of them wait for other processes.
 slow: kernels ## run the long tests
 	$(BIN)/python -Im pytest -m slow -n 4 --dist loadgroup --no-loadscope-reorder
+
+# Long tests wait while short ones compute, so that both together end minutes before one after the other.
+all: kernels ## run all tests, short and long
+	$(BIN)/python -Im pytest -n 5 --dist loadgroup --no-loadscope-reorder
 
 TIMES ?= 10
 properties: kernels ## draw other examples for the tests of properties, which `make test` runs on the same ones; TIMES=10
