@@ -40,7 +40,6 @@ from tests.server.fits.running import NoNoise
 ADD_REMOVE, REPLACE = fit_dpem(AR), fit_dpem(RO)
 GRID = fit_dpem(AR, mode=fit_pb2.MODE_KMEANS, split=True, iterations=1, declared=48)
 HALVES = fit_dpem(RO, mode=fit_pb2.MODE_KMEANS, split=True, iterations=5, columns=3)
-UNEVEN = fit_dpem(RO, mode=fit_pb2.MODE_KMEANS, split=True, iterations=5)
 CELLS = fit_dpem(AR, mode=fit_pb2.MODE_KMEANS, split=True, iterations=7, columns=3, declared=48)
 
 
@@ -197,7 +196,6 @@ def wrong_flows() -> list[Mutant]:
         planted("raw value returned", replace(one, session=Raw), "T6 black box", "T7 replay", n=80),
         planted("bins kept by their true counts", replace(GRID, session=Raw), "T7 replay", n=10),
         planted("bins halved by their true counts", replace(HALVES, session=Raw), "T7 replay", n=10),
-        planted("bins narrowed by their true counts", replace(UNEVEN, session=Raw), "T7 replay", n=10),
         planted("a report without noise", replace(clusters, session=RawReport), "T7 replay", n=10),
         planted("cells split by their true moments", replace(CELLS, session=Raw), "T7 replay", n=10),
         planted("division by the true n", telling_true_n(ADD_REMOVE), "T7 replay", n=10),

@@ -104,9 +104,6 @@ VARIANTS: Mapping[str, Any] = {
     "mixture, one component": _dpem(n_components=1),
     "mixture, nine components": _dpem(n_components=9, iterations=4),
     "mixture, default steps": _dpem(n_components=3, iterations=0),
-    "k-means, uneven bins": _dpem(
-        mode=fit_pb2.MODE_KMEANS, n_components=5, iterations=5, spend=types_pb2.Spend(rho=1e-4)
-    ),
     "k-means, random start": _dpem(mode=fit_pb2.MODE_KMEANS, random=_RANDOM),
     "location, pure": _gradient(model=1, noise_std=0.5, spend=_PURE),
     "location, box": _gradient(model=1, noise_std=0.5, variant=2, scale=0.1),

@@ -216,7 +216,7 @@ def _halved(cells: Cells, parents: Cells, released: Released, most: int) -> tupl
 
 
 def _binned(settings: KMeansSettings, steps: tuple[Step, ...], releases: _Releases) -> PseudoRows:
-    """Count the rows in the bins of a grid and, if the plan has a second step, in finer ones where rows are."""
+    """Count the rows in the bins of a grid and, if the plan has a second step, in the halves of those that hold any."""
     extent = np.minimum(settings.box, 1.0)
     d = len(extent)
     bins = round(steps[0].components ** (1.0 / d))
@@ -225,11 +225,6 @@ def _binned(settings: KMeansSettings, steps: tuple[Step, ...], releases: _Releas
     counts, std = released.counts, released.count_std
     if len(steps) == 1:
         return pseudo_rows.from_grid(counts, std, bins, extent)
-    if d == 2:
-        finer = round(steps[1].components ** (1.0 / d))
-        axes = pseudo_rows.denser(counts.reshape(d * (bins,)), std, finer, extent)
-        second = releases.make(steps[1], _at(pseudo_rows.product(axes)))
-        return pseudo_rows.from_uneven(second.counts.reshape(d * (finer,)), second.count_std, axes, extent)
     kept = pseudo_rows.visible(counts, std, d)
     # The fullest first, since the plan's number of cells may not suffice for all.
     chosen = np.argsort(np.where(kept, -counts, np.inf), kind="stable")[: min(kept.sum(), steps[1].components // 2**d)]

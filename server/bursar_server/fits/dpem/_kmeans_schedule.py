@@ -24,8 +24,8 @@ _ASSUMED = 2000
 """Rows of a cluster where no number of rows is public. Chosen, not tuned: splits are guarded by released counts."""
 
 _NOISY, _QUIET = 0.05, 0.03
-"""Relative noise of the means, by a release that spends all: above it there are few Lloyd steps, and two grids in two
-and three columns; below it they correct pseudo-rows. Chosen on real tables; grids on drawn rows, too.
+"""Relative noise of the means, by a release that spends all: above it there are few Lloyd steps, and two grids in three
+columns; below it they correct pseudo-rows. Chosen on real tables; grids on drawn rows, too.
 """
 
 _VISIBLE, _VISIBLE_PURE, _HOPELESS, _ONE_CENTRE, _ROUGH = 1.0, 0.3, 0.6, 0.2, 0.25
@@ -36,11 +36,6 @@ the analyst is warned. Chosen on real tables.
 _COARSE_SHARE = Fraction(1, 3)
 """Share of the coarse grid in both: rows of a bin are more than those of its halves. Chosen on drawn
 and real rows.
-"""
-
-_SIGHT, _SIGHT_SHARE, _UNEVEN = 64, Fraction(1, 5), 2.0
-"""Bins of the grid that says where rows are, in two columns; its share in both grids; and bins of the other one, in
-those of a single grid. Chosen on drawn and real rows.
 """
 
 _GIVEN_SHARE = Fraction(2, 5)
@@ -128,8 +123,7 @@ def schedule(quotes: Quotes, *, iterations: int, recentred: bool, splitting: boo
     steps = _lloyd_steps(nu, pure=pure)
     early = Fraction(0)
     if splitting:
-        noisy = 10 if quotes.d == 2 else 13
-        early = Fraction(2, 5) if pure else Fraction(noisy if nu > _NOISY else 12, 20)
+        early = Fraction(2, 5) if pure else Fraction(13 if nu > _NOISY else 12, 20)
         levels = _levels(quotes, one, early)
         if k > 1 and not iterations and nu * more(1 - early) > _HOPELESS:
             early, steps = Fraction(1), 0
@@ -222,21 +216,18 @@ def _grids(quotes: Quotes, nu: float, share: Fraction, *, single: bool) -> tuple
     d = quotes.d
     if not (d <= 2 or (d == 3 and nu > _NOISY)):
         return ()
-    if single or d == 1 or nu <= _NOISY:
+    # In two columns bins are narrow enough: a second grid gains on narrow clusters what it loses on real tables.
+    if single or d <= 2:
         return (_grid(quotes, share),)
-    if d == 2:
-        uneven = _grid(quotes, share * (1 - _SIGHT_SHARE), _UNEVEN, _MOST_BINS // 4)
-        sight = replace(uneven, components=_SIGHT, share=_SIGHT_SHARE)
-        return (sight, replace(uneven, share=1 - _SIGHT_SHARE))
     coarse = _grid(quotes, share * _COARSE_SHARE)
     finer = replace(coarse, components=min(2**d * coarse.components, _MOST_BINS))
     return (replace(coarse, share=_COARSE_SHARE), replace(finer, share=1 - _COARSE_SHARE))
 
 
-def _grid(quotes: Quotes, share: Fraction, finer: float = 1.0, most: int = _MOST_BINS) -> Sketch:
-    """Return the release of a grid whose bins hold about as many rows each as the noise allows, over `finer`."""
+def _grid(quotes: Quotes, share: Fraction) -> Sketch:
+    """Return the release of a grid whose bins hold about as many rows each as the noise allows."""
     grid = Sketch(Phase.GRID, 4, Moments.SPHERICAL, _GRID_WEIGHTS)
-    wanted = finer * quotes.n / (2.0 * quotes.std(grid) / _GRID_WEIGHTS.a * quotes.more(share))
+    wanted = quotes.n / (2.0 * quotes.std(grid) / _GRID_WEIGHTS.a * quotes.more(share))
     d = quotes.d
-    side = min(max(wanted ** (1 / d), math.ceil((2 * quotes.k) ** (1 / d))), math.floor(most ** (1 / d)))
+    side = min(max(wanted ** (1 / d), math.ceil((2 * quotes.k) ** (1 / d))), math.floor(_MOST_BINS ** (1 / d)))
     return replace(grid, components=int(side) ** d)

@@ -7,13 +7,12 @@ across a border then counts for both sides.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from bursar_models import public_generator
 from bursar_models.arrays import FloatArray
@@ -34,17 +33,6 @@ _LEAST_HALF, _LEAST_BIN = 1.5, 3.0
 """Minimum count of a half of a bin, and of a bin without such a half, in deviations of their noise. Chosen on drawn and
 real rows: with less, noise takes centres; with more, wide clusters are lost.
 """
-
-_PRICE, _ROUNDS = 1.5, 100
-"""Price of a bump or half in `expected`, in deviations of its noise, and steps of the search. Chosen on drawn and real
-rows: 2 is as good, 1 follows noise.
-"""
-
-_BELL = 0.5
-"""Deviation of a bump, in widths of its bin. Chosen on drawn and real rows."""
-
-_LEVELLED, _ANYWHERE = 0.6, 0.2
-"""Power of the density that bins follow, and share of them that lie evenly. Chosen on drawn and real rows."""
 
 _RESTARTS, _LEAST_RESTARTS, _CLUSTERS_A_RESTART, _STEPS = 12, 3, 400, 60
 """Number of starts of k-means, its minimum for many clusters, clusters over all starts, and Lloyd steps of each.
@@ -108,7 +96,7 @@ def _shared(values: FloatArray, noise: float) -> FloatArray:
 def grid(bins: int, extent: FloatArray) -> FloatArray:
     """Return the middles of bins^d equal bins, (bins^d, d), of the box of half-widths `extent`; the last axis first."""
     steps = (2.0 * np.arange(bins) + 1.0) / bins - 1.0
-    return product(len(extent) * [steps]) * extent
+    return np.stack(np.meshgrid(*(len(extent) * [steps]), indexing="ij"), axis=-1).reshape(-1, len(extent)) * extent
 
 
 def visible(counts: FloatArray, std: float, d: int) -> NDArray[np.bool_]:
@@ -164,92 +152,6 @@ def from_halves(
     return _uniform(middles[kept], half, found.ravel()[kept])
 
 
-def denser(counts: FloatArray, std: float, bins: int, extent: FloatArray) -> tuple[FloatArray, ...]:
-    """Return middles of bins for each axis, (bins,), closer where rows are: from noisy counts of `grid`, a tensor."""
-    edges = tuple(np.linspace(-half, half, len(counts) + 1) for half in extent)
-    found = expected(counts, std, edges)
-    middles = []
-    for axis, old in enumerate(edges):
-        fine = _halved(old)
-        mass = found.sum(axis=tuple(other for other in range(found.ndim) if other != axis))
-        level = (mass / max(float(mass.sum()), 1e-300)) ** _LEVELLED
-        # Evenly where nothing is seen.
-        share = level / float(level.sum()) if np.any(level > 0.0) else np.full(len(level), 1.0 / len(level))
-        reach = np.concatenate([[0.0], np.cumsum((1.0 - _ANYWHERE) * share + _ANYWHERE / len(share))])
-        new = np.interp(np.linspace(0.0, 1.0, bins + 1), reach, fine)
-        middles.append((new[:-1] + new[1:]) / 2.0)
-    return tuple(middles)
-
-
-def from_uneven(counts: FloatArray, std: float, middles: tuple[FloatArray, ...], extent: FloatArray) -> PseudoRows:
-    """Return rows drawn from the halves of bins about `middles` of each axis: noisy counts, a tensor."""
-    edges = tuple(
-        np.concatenate([[-half], (axis[:-1] + axis[1:]) / 2.0, [half]])
-        for axis, half in zip(middles, extent, strict=True)
-    )
-    found = expected(counts, std, edges).ravel()
-    fine = [_halved(axis) for axis in edges]
-    places = product([(axis[:-1] + axis[1:]) / 2.0 for axis in fine])
-    return _uniform(places, product([np.diff(axis) / 2.0 for axis in fine]), found)
-
-
-def expected(counts: FloatArray, std: float, edges: tuple[FloatArray, ...]) -> FloatArray:
-    """Return records in the halves of bins along every axis, a tensor of them, not negative, from noisy counts.
-
-    They are a sum of bumps as wide as bins and of single halves that is closest to the counts, where each has a price,
-    so that noise is not followed (Tibshirani 1996); by accelerated gradients (Beck, Teboulle 2009).
-    """
-    kinds = [[_bumps(axis) for axis in edges], [_boxes(len(axis) - 1) for axis in edges]]
-    length = sum(math.prod(float(np.linalg.norm(seen, 2)) ** 2 for seen, _ in kind) for kind in kinds)
-    prices = [
-        _PRICE * std * _along([np.linalg.norm(seen, axis=0)[:, None] for seen, _ in kind], np.ones(counts.ndim * (1,)))
-        for kind in kinds
-    ]
-    even = max(float(counts.sum()), 1.0) / (2 * prices[0].size)
-    old = [np.full(price.shape, even) for price in prices]
-    ahead, pace = list(old), 1.0
-    for _ in range(_ROUNDS):
-        excess = sum(_along([seen for seen, _ in kind], part) for kind, part in zip(kinds, ahead, strict=True)) - counts
-        new = [
-            np.maximum(part - (_along([seen.T for seen, _ in kind], excess) + price) / length, 0.0)
-            for kind, part, price in zip(kinds, ahead, prices, strict=True)
-        ]
-        after = (1.0 + math.sqrt(1.0 + 4.0 * pace**2)) / 2.0
-        ahead = [n + (pace - 1.0) / after * (n - o) for n, o in zip(new, old, strict=True)]
-        old, pace = new, after
-    return np.asarray(sum(_along([laid for _, laid in kind], part) for kind, part in zip(kinds, old, strict=True)))
-
-
-def _bumps(edges: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the masses of a bell about each half of a bin in all bins (b, 2 b) and in all halves (2 b, 2 b)."""
-    fine = _halved(edges)
-    width = np.repeat(np.diff(edges), 2)
-    reach = ndtr((fine[:, None] - (fine[:-1] + fine[1:]) / 2.0) / (_BELL * width))
-    laid = np.diff(reach, axis=0) / (reach[-1] - reach[0])
-    return laid[::2] + laid[1::2], laid
-
-
-def _boxes(bins: int) -> tuple[FloatArray, FloatArray]:
-    """Return the same for the halves themselves."""
-    return np.repeat(np.eye(bins), 2, axis=1), np.eye(2 * bins)
-
-
-def _halved(edges: FloatArray) -> FloatArray:
-    return np.interp(np.arange(2 * len(edges) - 1) / 2.0, np.arange(len(edges)), edges)
-
-
-def _along(matrices: list[FloatArray], tensor: FloatArray) -> FloatArray:
-    """Return the tensor with a matrix applied along each of its axes."""
-    for axis, matrix in enumerate(matrices):
-        tensor = np.moveaxis(np.tensordot(matrix, tensor, (1, axis)), 0, axis)
-    return tensor
-
-
-def product(axes: Sequence[FloatArray]) -> FloatArray:
-    """Return all points whose coordinates are among those of each axis, the last axis first."""
-    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
-
-
 def _onto_simplex(parts: FloatArray, totals: FloatArray) -> FloatArray:
     """Return the non-negative numbers closest to each row of `parts` (m, p) that add up to `totals` (m,)."""
     falling = -np.sort(-parts, axis=1)
@@ -260,14 +162,11 @@ def _onto_simplex(parts: FloatArray, totals: FloatArray) -> FloatArray:
 
 
 def _uniform(middles: FloatArray, half: FloatArray, counts: FloatArray) -> PseudoRows:
-    """Return rows drawn uniformly from bins, which stand for `counts` (m,) records.
-
-    `half` are half-widths, (d,) of all or (m, d) of each.
-    """
+    """Return rows drawn uniformly from bins of half-widths `half` (d,), which stand for `counts` (m,) records."""
     each = max(_LEAST_BIN_ROWS, math.ceil(_BIN_ROWS / len(middles)))
-    rows, widths = (np.repeat(np.broadcast_to(part, middles.shape), each, axis=0) for part in (middles, half))
+    rows = np.repeat(middles, each, axis=0)
     uniform = 2.0 * public_generator(_SEED).random(rows.shape) - 1.0
-    return PseudoRows(inside_ball(rows + uniform * widths), np.repeat(np.maximum(counts, 1e-9) / each, each))
+    return PseudoRows(inside_ball(rows + uniform * half), np.repeat(np.maximum(counts, 1e-9) / each, each))
 
 
 def cluster(pseudo: PseudoRows, k: int, given: FloatArray | None = None) -> Clustering:
