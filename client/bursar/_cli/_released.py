@@ -119,7 +119,7 @@ def plot(file: Path, out: Path, columns: str | None, as_json: bool) -> None:
 def sample(file: Path, rows: int, seed: int | None, as_csv: bool, out: Path | None, as_json: bool) -> None:
     """Sample synthetic rows from a model, as a table, CSV or JSON.
 
-    Mixtures give numbers, also outside of the bounds; Markov random fields give the original categories, and in a
+    Mixtures give numbers within the public bounds; Markov random fields give the original categories, and in a
     numeric column a number of the bin. Texts are written as they are: a spreadsheet may take one for a formula.
 
     \b

@@ -215,6 +215,13 @@ def test_no_rows_and_no_noise_can_make_it_fail(
     sdk_model(model)
 
 
+def test_means_are_within_the_bounds() -> None:
+    """Rows at the border have their mean there, and noise would carry it across: in one of two fits in each column."""
+    made = plan(n_components=1, spend=types_pb2.Spend(rho=0.01))
+    means = np.array([array(run(made, np.full((300, 2), -10.0)).means) for _ in range(20)])
+    assert means.min() == -10.0
+
+
 def test_clip_radius_keeps_far_rows_from_mattering() -> None:
     """Rows beyond the public radius count as if they lay on its sphere."""
     near = clusters(3000, 4, np.array([[1.0, 0.0], [-1.0, 0.0]]), 0.2)

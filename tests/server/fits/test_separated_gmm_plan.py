@@ -229,5 +229,5 @@ def test_total_for_any_spend_that_was_accepted(rho: float, unit_cap: int) -> Non
     made = plan(table(unit_cap=unit_cap), spend=types_pb2.Spend(rho=rho))
     model = run(made, mixture(400, np.array([[-20.0, 0.0], [20.0, 0.0]]), 4), unit_cap=unit_cap)
     assert 1 <= model.found <= 3
-    assert np.all(np.isfinite(array(model.means)))
+    assert np.all(np.abs(array(model.means)) <= 100.0)
     assert np.all(np.linalg.eigvalsh(array(model.covariances)) > 0)
