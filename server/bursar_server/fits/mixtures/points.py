@@ -18,8 +18,10 @@ from bursar_server.fits.mixtures.statistics import Moments
 _SEED = 22
 """Public seed of starts, so that a fit is a function of its releases. Any number would do."""
 
-_POINTS, _STARTS, _FIRST, _SETTLING = 4000, 8, 8, 20
-"""Points of a mixture, random starts beside the plain one, EM steps of each, and of the best. Chosen on real tables."""
+_POINTS, _STARTS, _FIRST, _SETTLING = 16000, 8, 8, 20
+"""Points of a mixture, random starts beside the plain one, EM steps of each, and of the best. Chosen on real tables:
+with 4,000 points careers end 0.3 nats a row lower at epsilon 1 and parties 0.1 at 5; others gain or lose up to 0.1.
+"""
 
 _LEAST_COUNT = 1e-9
 """Least weight of a component, by which is divided."""
