@@ -101,7 +101,9 @@ def _wait(home: Home, address: str) -> None:
     for name, value in values.items():
         click.echo(f'export BURSAR_{name}="{value}"')
     try:
-        signal.pause()
+        # Not `signal.pause`: a signal just before it, or one that another thread took, would leave it without an end.
+        while True:
+            time.sleep(1.0)
     except KeyboardInterrupt:
         click.echo()
 
