@@ -40,13 +40,12 @@ coverage: kernels ## run the tests as `make test` does, and print their branch c
 	$(BIN)/python -Im pytest -m 'not slow' -n 4 --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	@printf 'Branch coverage: %s %%\n' "$$($(BIN)/python -m coverage report --format=total --precision=1)"
 
-# Tests of one group share what takes long to make, in one process. Four, because most of them wait for other processes.
 slow: kernels ## run the long tests
-	$(BIN)/python -Im pytest -m slow -n 4 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -Im pytest -m slow -n 4 --dist loadfile --no-loadscope-reorder
 
 # Long tests wait while short ones compute, so that both together end minutes before one after the other.
 all: kernels ## run all tests, short and long
-	$(BIN)/python -Im pytest -n 5 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -Im pytest -n 5 --dist loadfile --no-loadscope-reorder
 
 TIMES ?= 10
 properties: kernels ## draw other examples for the tests of properties, which `make test` runs on the same ones; TIMES=10

@@ -50,30 +50,18 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests that fork first, then those of pages and commands, and groups that one process runs in a row.
+    """Put files that fork first, then those that take long: of pages and commands, and with long tests.
 
-    A server forks before it has threads; other tests leave threads of many libraries. Files of pages and groups take
-    longest, and what is long and comes last is waited for by one process alone. Of the others, short tests compute and
-    long ones wait: where both run, they are mixed, and one process has all short tests of a file.
+    A server forks before it has threads; other tests leave threads of many libraries. One process runs all tests of a
+    file, so that what takes long to make is made once, and what is long and comes last is waited for by it alone.
     """
-    places: dict[bool, dict[Path, int]] = {False: {}, True: {}}
-    for item in items:
-        files = places[_is_slow(item)]
-        files.setdefault(item.path, len(files))
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
 
-    def later(item: pytest.Item) -> tuple[bool, bool, float]:
-        long = item.path.parent == HERE or item.get_closest_marker("xdist_group") is not None
-        files = places[_is_slow(item)]
-        return item.get_closest_marker("forks") is None, not long, files[item.path] / len(files)
+    def later(item: pytest.Item) -> tuple[bool, bool]:
+        long = item.path.parent == HERE or item.path in slow
+        return item.get_closest_marker("forks") is None, not long
 
     items.sort(key=later)
-    for item in items:
-        if not _is_slow(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(HERE).as_posix()))
-
-
-def _is_slow(item: pytest.Item) -> bool:
-    return item.get_closest_marker("slow") is not None
 
 
 @pytest.fixture(scope="session", autouse=True)

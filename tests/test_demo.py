@@ -22,7 +22,7 @@ from bursar_ledger.audit.cli import main as audit
 from tests.console import lines, matches
 from tests.pages import WITH_CODE
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPORT = re.compile(r'export (BURSAR_\w+)="(.*)"')

@@ -28,7 +28,7 @@ import bursar_models
 from tests.browser.driver import Browser
 from tests.pages import FRONT_MATTER, PAGES, ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
+pytestmark = pytest.mark.slow
 
 ALIKE = ("h1", "h2", "h3", "h4", "li", "ol", "ul", "pre", "tr", "img", "p", "em", "strong")
 """Parts of a page that Markdown makes, which two of its dialects may see differently."""

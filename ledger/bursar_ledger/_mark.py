@@ -263,6 +263,8 @@ class OpenFiles:
     def problem(self) -> str | None:
         """Return what happened to the files, None if the directory still has them."""
         for index, (path, known) in enumerate(zip(self._paths, self._known, strict=True)):
+            # Before the look: another thread may see the file longer, and say so, between that and the comparison.
+            least = self._sizes[index]
             try:
                 found = path.stat()
             except OSError:
@@ -272,9 +274,9 @@ class OpenFiles:
             # SQLite names -wal after the database: under a second name the same database would get a second log.
             if found.st_nlink != 1:
                 return f"{path.name} has {found.st_nlink} names"
-            if found.st_size < self._sizes[index]:
+            if found.st_size < least:
                 return f"{path.name} was cut"
-            self._sizes[index] = found.st_size
+            self._sizes[index] = max(self._sizes[index], found.st_size)
         return None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("load")]  # one run, which takes long, for all
+pytestmark = pytest.mark.slow
 
 BENCH = Path(__file__).parents[2] / "bench"
 CLIENTS, SECONDS, ROWS = 12, 12.0, 2000

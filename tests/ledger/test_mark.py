@@ -322,6 +322,28 @@ def test_replaced_files_take_no_entry(ledger: Ledger, ask: Ask, path: Path, harm
     refused_in_other_files(ledger, ask, path, harm)
 
 
+def test_a_file_that_grows_between_two_looks_was_not_cut(
+    ledger: Ledger, ask: Ask, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one thread looks at -wal, another one's entry makes it longer, and says so."""
+    whole, log = Path.stat, beside(path, "-wal")
+    looked: list[int] = []
+
+    def grown(self: Path, **options: Any) -> os.stat_result:
+        found = whole(self, **options)
+        if self == log and not looked:
+            looked.append(found.st_size)
+            for name in "abc":
+                ledger.debit(ask(name))
+            looked.append(whole(self).st_size)
+        return found
+
+    monkeypatch.setattr(Path, "stat", grown)
+    ledger.check_files()
+    assert looked[0] < looked[1]
+    ledger.check_files()
+
+
 def test_files_that_come_back_change_nothing(ledger: Ledger, ask: Ask, path: Path) -> None:
     """A refusal lasts until a new start, as nobody knows what happened meanwhile."""
     away = path.with_name("away")

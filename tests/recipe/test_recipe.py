@@ -14,7 +14,7 @@ import pytest
 
 from tests.refresh_proofs import stale
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("recipe")]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("proto", "models", "ledger", "server", "client")

@@ -33,7 +33,7 @@ from tests.server.engine.clusters import ROOT, Host, Pems, cluster
 from tests.server.engine.fits import fitted, planned
 from tests.server.engine.remote import Asked, slow
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dask")]
+pytestmark = pytest.mark.slow
 
 N = BATCH + 1000
 
