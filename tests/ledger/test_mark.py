@@ -325,7 +325,7 @@ def test_replaced_files_take_no_entry(ledger: Ledger, ask: Ask, path: Path, harm
 def test_a_file_that_grows_between_two_looks_was_not_cut(
     ledger: Ledger, ask: Ask, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While one thread looks at -wal, another one's entry makes it longer, and says so."""
+    """A thread that looked at -wal before another one's entry made it longer takes it for whole."""
     whole, log = Path.stat, beside(path, "-wal")
     looked: list[int] = []
 
