@@ -214,14 +214,14 @@ class ModelColumns:
         return tuple(self.names[one.place] for one in self.transforms)
 
     @property
-    def box(self) -> FloatArray:
-        """Public bounds of the values that the model is of, transformed ones where a column has a transform, (2, d)."""
-        return np.array([[column.lower for column in self.columns], [column.upper for column in self.columns]])
-
-    @property
     def own_box(self) -> FloatArray:
         """Public bounds in the columns' own units, (2, d)."""
         return np.array([[column.lower for column in self.own], [column.upper for column in self.own]])
+
+    def within(self, means: FloatArray) -> FloatArray:
+        """Return means (K, d) moved to the public bounds of the model's space: rows have none outside, noise may."""
+        lower, upper = np.array([[column.lower, column.upper] for column in self.columns]).T
+        return np.clip(means, lower, upper)
 
     @property
     def wire(self) -> tuple[types_pb2.Transform.ValueType, ...]:

@@ -324,7 +324,7 @@ def _flags(column: pa.BooleanArray) -> NDArray[np.bool_]:
 def sync(path: Path) -> None:
     """Flush a file, or the names in a folder, to the disk.
 
-    The ledger has a function of its own for that: code that reads rows does not import the ledger.
+    The ledger has another function for that: code that reads rows does not import the ledger.
     """
     handle = os.open(path, os.O_RDONLY)
     try:

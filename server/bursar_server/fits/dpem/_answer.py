@@ -42,15 +42,13 @@ def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
     beyond = mixture.background_count if mixture.background is not None else 0.0
     rows = float(np.sum(mixture.counts)) + beyond
     scale = settings.frame.scale
-    # Rows have no mean outside of their bounds: what lies there is noise.
-    means = np.clip(settings.frame.centre + scale * mixture.means, *plan.own.box)
     covariances = mixture.covariances * np.outer(scale, scale)
     return fit_pb2.GaussianMixtureModel(
         columns=plan.columns,
         covariance_type=_TYPES[settings.moments],
         mode=fit_pb2.MODE_KMEANS if kmeans else fit_pb2.MODE_MIXTURE,
         weights=tensor_of(mixture.weights),
-        means=tensor_of(means),
+        means=tensor_of(plan.own.within(settings.frame.centre + scale * mixture.means)),
         covariances=tensor_of(_as_typed(covariances, settings.moments)),
         iterations=plan.iterations,
         noise=plan.noise,

@@ -29,15 +29,13 @@ def run(plan: SeparatedPlan, session: Session) -> fit_pb2.SeparatedGMM:
     total = float(np.sum(result.counts))
     weights = result.counts / total
     rows = settings.rows or total
-    # Rows have no mean outside of their bounds: what lies there is noise.
-    means = np.clip(settings.frame.centre + scale * result.means, *plan.own.box)
     errors = np.sqrt(weights * (1.0 - weights) / rows + (result.count_errors / total) ** 2)
     return fit_pb2.SeparatedGMM(
         columns=plan.columns,
         covariance_type=_TYPES[moments],
         found=len(weights),
         weights=tensor_of(weights),
-        means=tensor_of(means),
+        means=tensor_of(plan.own.within(settings.frame.centre + scale * result.means)),
         covariances=tensor_of(_shaped(result.covariances * scale[:, None] * scale, moments)),
         mean_errors=tensor_of(scale * result.mean_errors),
         weight_errors=tensor_of(errors),

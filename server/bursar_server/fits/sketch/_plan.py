@@ -205,9 +205,9 @@ def _check_new(asked: fit_pb2.NewSketch, violations: Violations) -> None:
     if not (pilot.share == 0 or least <= pilot.share <= most):
         text = f"expected {least} to {most}, or 0 for {float(DEFAULT_SHARE)}, got {pilot.share}"
         violations.append(("new_sketch.pilot.share", text))
-    fewest, most_frequencies = PILOT_FREQUENCIES
-    if not (pilot.n_frequencies == 0 or fewest <= pilot.n_frequencies <= most_frequencies):
-        text = f"expected {fewest} to {most_frequencies}, or 0 for {DEFAULT_PILOT}, got {pilot.n_frequencies}"
+    fewest, largest = PILOT_FREQUENCIES
+    if not (pilot.n_frequencies == 0 or fewest <= pilot.n_frequencies <= largest):
+        text = f"expected {fewest} to {largest}, or 0 for {DEFAULT_PILOT}, got {pilot.n_frequencies}"
         violations.append(("new_sketch.pilot.n_frequencies", text))
 
 
