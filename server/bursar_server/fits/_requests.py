@@ -142,6 +142,13 @@ def check_enum(field: str, enum: Enumeration, value: int, violations: Violations
         violations.append((field, f"expected one of {', '.join(enum.keys())}, got {value}"))
 
 
+def check_or_zero(field: str, value: float, limits: tuple[float, float], zero: str, violations: Violations) -> None:
+    """Check that a number is within its limits, or 0, which `zero` explains."""
+    least, most = limits
+    if not (value == 0 or least <= value <= most):
+        violations.append((field, f"expected {least} to {most}, or 0 {zero}, got {value}"))
+
+
 def array_of(tensor: types_pb2.Tensor) -> NDArray[np.float64]:
     """Return the numbers of a well-formed tensor."""
     return np.array(tensor.values, dtype=np.float64).reshape(tuple(tensor.shape))

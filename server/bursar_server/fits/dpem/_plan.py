@@ -16,6 +16,7 @@ from bursar_server.fits._requests import (
     amount_of,
     by_column,
     check_enum,
+    check_or_zero,
     columns_of,
     left_out,
     model_columns,
@@ -199,10 +200,7 @@ def _size(
 def _sizes(request: fit_pb2.FitDPEMRequest, violations: Violations) -> tuple[int, int]:
     if not 1 <= request.n_components <= MAX_COMPONENTS:
         violations.append(("n_components", f"expected 1 to {MAX_COMPONENTS}, got {request.n_components}"))
-    if not 0 <= request.iterations <= MAX_ITERATIONS:
-        violations.append(
-            ("iterations", f"expected 1 to {MAX_ITERATIONS}, or 0 to let the server choose, got {request.iterations}")
-        )
+    check_or_zero("iterations", request.iterations, (1, MAX_ITERATIONS), "to let the server choose", violations)
     return request.n_components, request.iterations
 
 

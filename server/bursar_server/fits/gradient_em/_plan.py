@@ -19,6 +19,7 @@ from bursar_server.fits._requests import (
     amount_of,
     by_column,
     check_enum,
+    check_or_zero,
     checked_array,
     columns_of,
     left_out,
@@ -285,12 +286,8 @@ def _variant(request: fit_pb2.FitGradientEMRequest) -> Variant:
 
 def _check_numbers(request: fit_pb2.FitGradientEMRequest, violations: Violations) -> None:
     least = 1 if request.model == fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS else 2
-    if not (request.n_components == 0 or least <= request.n_components <= MAX_COMPONENTS):
-        text = f"expected {least} to {MAX_COMPONENTS}, or 0 for 2, got {request.n_components}"
-        violations.append(("n_components", text))
-    if not 0 <= request.iterations <= MAX_ITERATIONS:
-        text = f"expected 1 to {MAX_ITERATIONS}, or 0 to let the server choose, got {request.iterations}"
-        violations.append(("iterations", text))
+    check_or_zero("n_components", request.n_components, (least, MAX_COMPONENTS), "for 2", violations)
+    check_or_zero("iterations", request.iterations, (1, MAX_ITERATIONS), "to let the server choose", violations)
     T = _iterations(request)
     if not request.averaged <= T:
         violations.append(("averaged", f"expected at most as many as iterations, {T}, got {request.averaged}"))

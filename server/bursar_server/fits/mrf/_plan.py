@@ -14,7 +14,7 @@ from bursar_models.mrf._candidates import Clique
 from bursar_models.mrf._graph import is_exact, largest_table, pairs_apart, tree_cells
 from bursar_models.requests._mrf import HELD_OUT_SHARES, TREE_SHARES
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits._requests import LARGEST, Amount, Violations, amount_of, check_enum, stop_if
+from bursar_server.fits._requests import LARGEST, Amount, Violations, amount_of, check_enum, check_or_zero, stop_if
 from bursar_server.fits._seam import JSON, InvalidFieldsError, Plan, PublicTable, Released
 from bursar_server.fits.mrf._expected import choosable, expected_of, memory_of
 from bursar_server.fits.mrf._reuse import MOST_CELLS, Earlier, Kind, check_use, earlier_tables
@@ -275,17 +275,11 @@ def _check_choices(request: fit_pb2.FitMRFRequest, violations: Violations) -> No
         ("unit_weights", fit_pb2.UnitWeights),
     ):
         check_enum(field, enum, getattr(request, field), violations)
-    least, most = HELD_OUT_SHARES
-    if not (request.held_out == 0 or least <= request.held_out <= most):
-        text = f"expected {least} to {most}, or 0 for no test of the graph, got {request.held_out}"
-        violations.append(("held_out", text))
+    check_or_zero("held_out", request.held_out, HELD_OUT_SHARES, "for no test of the graph", violations)
     if not 0 <= request.regularization < LARGEST:
         text = f"expected a positive number, or 0 for the estimator's own, got {request.regularization}"
         violations.append(("regularization", text))
-    least, most = TREE_SHARES
-    if request.WhichOneof("graph") == "tree" and not (request.tree.share == 0 or least <= request.tree.share <= most):
-        text = f"expected {least} to {most}, or 0 for a third, got {request.tree.share}"
-        violations.append(("tree.share", text))
+    check_or_zero("tree.share", request.tree.share, TREE_SHARES, "for a third", violations)  # 0 of other graphs
     if request.WhichOneof("graph") == "chain" and request.inference == fit_pb2.MRF_INFERENCE_LOOPY:
         violations.append(("inference", "of a homogeneous chain is exact; leave it out"))
 

@@ -28,6 +28,7 @@ from bursar_server.fits._requests import (
     Violations,
     amount_of,
     check_enum,
+    check_or_zero,
     columns_of,
     left_out,
     model_columns,
@@ -161,8 +162,7 @@ def _paid(
 def _decoding(request: fit_pb2.FitSketchKMeansRequest, violations: Violations) -> Decoding:
     if not 0 <= request.n_clusters <= MAX_CLUSTERS:
         violations.append(("n_clusters", f"expected 0 to {MAX_CLUSTERS}, got {request.n_clusters}"))
-    if not 0 <= request.n_init <= MAX_INIT:
-        violations.append(("n_init", f"expected 1 to {MAX_INIT}, or 0 to let the server choose, got {request.n_init}"))
+    check_or_zero("n_init", request.n_init, (1, MAX_INIT), "to let the server choose", violations)
     check_enum("decoding", fit_pb2.Decoding, request.decoding, violations)
     mixture = request.decoding == fit_pb2.DECODING_MIXTURE
     return Decoding(mixture, request.n_clusters, request.n_init, request.public_seed, here=not request.decode_on_client)
@@ -195,20 +195,14 @@ def _check_new(asked: fit_pb2.NewSketch, violations: Violations) -> None:
         ("units", fit_pb2.ColumnUnits),
     ):
         check_enum(f"new_sketch.{field}", enum, getattr(asked, field), violations)
-    if not 0 <= asked.n_frequencies <= MAX_FREQUENCIES:
-        text = f"expected 1 to {MAX_FREQUENCIES}, or 0 to let the server choose, got {asked.n_frequencies}"
-        violations.append(("new_sketch.n_frequencies", text))
+    count = asked.n_frequencies
+    check_or_zero("new_sketch.n_frequencies", count, (1, MAX_FREQUENCIES), "to let the server choose", violations)
     if asked.WhichOneof("scale") == "sigma" and not MIN_SIGMA <= asked.sigma <= MAX_SIGMA:
         violations.append(("new_sketch.sigma", f"expected {MIN_SIGMA:g} to {MAX_SIGMA:g}, got {asked.sigma}"))
     pilot = asked.pilot
-    least, most = PILOT_SHARES
-    if not (pilot.share == 0 or least <= pilot.share <= most):
-        text = f"expected {least} to {most}, or 0 for {float(DEFAULT_SHARE)}, got {pilot.share}"
-        violations.append(("new_sketch.pilot.share", text))
-    fewest, largest = PILOT_FREQUENCIES
-    if not (pilot.n_frequencies == 0 or fewest <= pilot.n_frequencies <= largest):
-        text = f"expected {fewest} to {largest}, or 0 for {DEFAULT_PILOT}, got {pilot.n_frequencies}"
-        violations.append(("new_sketch.pilot.n_frequencies", text))
+    check_or_zero("new_sketch.pilot.share", pilot.share, PILOT_SHARES, f"for {float(DEFAULT_SHARE)}", violations)
+    field, count = "new_sketch.pilot.n_frequencies", pilot.n_frequencies
+    check_or_zero(field, count, PILOT_FREQUENCIES, f"for {DEFAULT_PILOT}", violations)
 
 
 def _frame(columns: tuple[BoundedColumn, ...], units: int, violations: Violations) -> SketchFrame:
