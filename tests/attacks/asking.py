@@ -16,6 +16,7 @@ from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, fit_pb2_grpc
 from bursar_server.access.auth import hash_token, new_token
 from bursar_server.fits import AnyFit, PublicTable, Released
 from bursar_server.vault import Session
+from tests.server.serving.conftest import refusal_of
 
 if TYPE_CHECKING:
     from tests.attacks.conftest import Pair
@@ -32,6 +33,29 @@ def call(served: Harness, message: fit_pb2.FitDPEMRequest, bearer: Metadata | No
     """Start a fit."""
     stub = fit_pb2_grpc.FitServiceStub(served.channel)
     return stub.FitDPEM(message, metadata=bearer or served.bearer(), timeout=PATIENCE)
+
+
+def heard(pair: Pair, message: Message, bearer: Metadata | None = None) -> list[Any]:
+    """All messages of the answer to any fit's request."""
+    method = getattr(fit_pb2_grpc.FitServiceStub(pair.channel), type(message).__name__.removesuffix("Request"))
+    return list(method(message, metadata=bearer or pair.bearer, timeout=PATIENCE))
+
+
+def refused(pair: Pair, message: Message, bearer: Metadata | None = None) -> tuple[Any, ...]:
+    """Code, fields and text of a refusal that must come, and that must leave the ledger as it was."""
+    before = pair.ledger.newest()
+    refusal = refusal_of(lambda: heard(pair, message, bearer))
+    assert pair.ledger.newest() == before
+    return refusal.code.name, refusal.fields, refusal.text
+
+
+def told_alike(pair: Pair, ask: Callable[[str], Message], field: str) -> None:
+    """Check that both tables have the same refusal of a wrong request, which names a field and costs nothing."""
+    here, there = (refused(pair, ask(table)) for table in ("here", "there"))
+    assert here[0] == "INVALID_ARGUMENT"
+    assert any(one.startswith(field) for one in here[1]), here[1]
+    assert here[:2] == there[:2]
+    assert here[2].replace("'here'", "'there'") == there[2]
 
 
 def raw(served: Harness, message: fit_pb2.FitDPEMRequest, bearer: Metadata | None = None) -> list[bytes]:

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import gradient_em
 from bursar_server.vault import Session
-from tests.attacks.asking import PATIENCE, differs
+from tests.attacks.asking import differs, heard, told_alike
 from tests.attacks.conftest import Pair, PersonsWith, pair_of
 from tests.attacks.deaf import Deaf, Seeded
 from tests.audit.wire import Miswired
-from tests.server.serving.conftest import refusal_of
 
 METHOD = "FitGradientEM"
 _IDS = itertools.count()
@@ -77,20 +76,6 @@ def asked(dataset: str, **fields: Any) -> fit_pb2.FitGradientEMRequest:
     defaults: dict[str, Any] = {"spend": types_pb2.Spend(rho=0.1), "iterations": 3}
     defaults |= {} if "model" in fields else SYMMETRIC
     return fit_pb2.FitGradientEMRequest(request_id=f"gradient-{next(_IDS)}", dataset=dataset, **(defaults | fields))
-
-
-def heard(pair: Pair, message: fit_pb2.FitGradientEMRequest) -> list[Any]:
-    """All messages of an answer."""
-    stub = fit_pb2_grpc.FitServiceStub(pair.channel)
-    return list(stub.FitGradientEM(message, metadata=pair.bearer, timeout=PATIENCE))
-
-
-def refused(pair: Pair, message: fit_pb2.FitGradientEMRequest) -> tuple[Any, ...]:
-    """Code, fields and text of a refusal that must come, and that must leave the ledger as it was."""
-    before = pair.ledger.newest()
-    refusal = refusal_of(lambda: heard(pair, message))
-    assert pair.ledger.newest() == before
-    return refusal.code.name, refusal.fields, refusal.text
 
 
 def iterates(answer: list[Any]) -> list[float]:
@@ -218,11 +203,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_is_wrong_is_refused_before_the_debit_alike_for_all_tables(persons: Pair, name: str) -> None:
     """Ask for what cannot be: the same refusal for two utterly different tables, by the field, and no debit."""
     fields, field = IMPOSSIBLE[name]
-    told = [refused(persons, asked(table, **fields)) for table in ("here", "there")]
-    assert told[0][0] == "INVALID_ARGUMENT"
-    assert any(one.startswith(field) for one in told[0][1]), told[0][1]
-    assert told[0][:2] == told[1][:2]
-    assert told[0][2].replace("'here'", "'there'") == told[1][2]
+    told_alike(persons, lambda table: asked(table, **fields), field)
 
 
 EXTREME: dict[str, dict[str, Any]] = {

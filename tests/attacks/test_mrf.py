@@ -14,11 +14,10 @@ from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
 from bursar_server.fits import mrf
 from bursar_server.fits.mrf._statistics import table_statistic
 from bursar_server.vault import GaussianNoise, Session
-from tests.attacks.asking import PATIENCE, Careless, Metadata, analyst, differs
+from tests.attacks.asking import PATIENCE, Careless, Metadata, analyst, differs, heard, refused, told_alike
 from tests.attacks.conftest import Pair, PersonsWith
 from tests.attacks.deaf import Deaf, Seeded
 from tests.audit.wire import Miswired
-from tests.server.serving.conftest import refusal_of
 
 METHOD = "FitMRF"
 _IDS = itertools.count()
@@ -84,20 +83,6 @@ def asked(dataset: str, **fields: Any) -> fit_pb2.FitMRFRequest:
 def paid(dataset: str, **fields: Any) -> fit_pb2.FitMRFRequest:
     """A request that pays for its tables."""
     return asked(dataset, **({"spend": types_pb2.Spend(rho=0.1)} | fields))
-
-
-def heard(pair: Pair, message: fit_pb2.FitMRFRequest, bearer: Metadata | None = None) -> list[Any]:
-    """All messages of an answer."""
-    stub = fit_pb2_grpc.FitServiceStub(pair.channel)
-    return list(stub.FitMRF(message, metadata=bearer or pair.bearer, timeout=PATIENCE))
-
-
-def refused(pair: Pair, message: fit_pb2.FitMRFRequest, bearer: Metadata | None = None) -> tuple[Any, ...]:
-    """Code, fields and text of a refusal that must come, and that must leave the ledger as it was."""
-    before = pair.ledger.newest()
-    refusal = refusal_of(lambda: heard(pair, message, bearer))
-    assert pair.ledger.newest() == before
-    return refusal.code.name, refusal.fields, refusal.text
 
 
 def cells(model: fit_pb2.MRFModel) -> list[float]:
@@ -322,11 +307,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_is_wrong_is_refused_before_the_debit_alike_for_all_tables(persons: Pair, name: str) -> None:
     """Ask for what cannot be: the same refusal for two utterly different tables, by the field, and no debit."""
     fields, field = IMPOSSIBLE[name]
-    told = [refused(persons, paid(table, **fields)) for table in ("here", "there")]
-    assert told[0][0] == "INVALID_ARGUMENT"
-    assert any(one.startswith(field) for one in told[0][1]), told[0][1]
-    assert told[0][:2] == told[1][:2]
-    assert told[0][2].replace("'here'", "'there'") == told[1][2]
+    told_alike(persons, lambda table: paid(table, **fields), field)
 
 
 def test_tables_of_one_cell_are_no_way_around_the_noise(persons: Pair) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import separated_gmm
 from bursar_server.vault import Session
-from tests.attacks.asking import PATIENCE, differs
+from tests.attacks.asking import differs, heard
 from tests.attacks.conftest import Pair, PersonsWith, pair_of
 from tests.attacks.deaf import Deaf
 from tests.attacks.fixed_search import deafly
@@ -63,12 +63,6 @@ def asked(dataset: str, **fields: Any) -> fit_pb2.FitSeparatedGMMRequest:
         "columns": ["x", "y"],
     }
     return fit_pb2.FitSeparatedGMMRequest(request_id=f"apart-{next(_IDS)}", dataset=dataset, **(defaults | fields))
-
-
-def heard(pair: Pair, message: fit_pb2.FitSeparatedGMMRequest) -> list[Any]:
-    """All messages of an answer."""
-    stub = fit_pb2_grpc.FitServiceStub(pair.channel)
-    return list(stub.FitSeparatedGMM(message, metadata=pair.bearer, timeout=PATIENCE))
 
 
 def differ(pair: Pair, **fields: Any) -> bool:

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from bursar_proto.v1 import fit_pb2, fit_pb2_grpc, types_pb2
+from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import sketch
 from bursar_server.vault import Session
-from tests.attacks.asking import PATIENCE, Careless, Metadata, analyst, differs
+from tests.attacks.asking import Careless, Metadata, analyst, differs, heard, refused
 from tests.attacks.deaf import Deaf, Seeded
 from tests.audit.wire import Miswired
-from tests.server.serving.conftest import refusal_of
 
 if TYPE_CHECKING:
     from tests.attacks.conftest import Pair
@@ -36,20 +35,6 @@ def paid(dataset: str, **fields: Any) -> fit_pb2.FitSketchKMeansRequest:
     """A request that pays for a sketch at eight frequencies."""
     defaults: dict[str, Any] = {"new_sketch": NEW, "spend": types_pb2.Spend(rho=0.1)}
     return asked(dataset, **(defaults | fields))
-
-
-def heard(pair: Pair, message: fit_pb2.FitSketchKMeansRequest, bearer: Metadata | None = None) -> list[Any]:
-    """All messages of an answer."""
-    stub = fit_pb2_grpc.FitServiceStub(pair.channel)
-    return list(stub.FitSketchKMeans(message, metadata=bearer or pair.bearer, timeout=PATIENCE))
-
-
-def refused(pair: Pair, message: fit_pb2.FitSketchKMeansRequest, bearer: Metadata | None = None) -> tuple[Any, ...]:
-    """Code, fields and text of a refusal that must come, and that must leave the ledger as it was."""
-    before = pair.ledger.newest()
-    refusal = refusal_of(lambda: heard(pair, message, bearer))
-    assert pair.ledger.newest() == before
-    return refusal.code.name, refusal.fields, refusal.text
 
 
 def sums(answer: list[Any]) -> list[float]:
