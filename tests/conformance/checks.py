@@ -301,10 +301,9 @@ def attempt(case: Case, rows: ArrayRows, source: Any) -> Seen | Exception:
 def plan_is_public(case: Case) -> str | None:
     """Two plans of one request are alike, and the ledger can keep their parameters."""
     first, second = case.planned(), case.planned()
-    if (first.columns, first.events, first.iterations) != (second.columns, second.events, second.iterations):
-        return "two plans of the same request differ"
-    if first.parameters != second.parameters:
-        return "two plans of the same request have other parameters"
+    for part in ("columns", "events", "iterations", "noise", "expected", "parameters"):
+        if getattr(first, part) != getattr(second, part):
+            return f"two plans of the same request have other {part}"
     if first.events:
         DebitRequest("people", "ann", "r", bytes(32), "Fit", first.events, first.parameters)
     columns: tuple[BoundedColumn | CodedColumn, ...] = (*case.table.numeric, *case.table.categorical)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from bursar_amounts import rho_of
+from bursar_proto.v1 import types_pb2
 from tests.conformance import checks
 from tests.conformance.checks import SLOTS, Case, Silent, plain_rows, run
 from tests.conformance.requests import CAPS, DECLARED, FEW, FITS, FREE, VARIANTS, fit_of, method_of, tables
@@ -51,6 +53,18 @@ def test_every_fit_conforms(name: str) -> None:
     """Public plan, price of the spend, charges of the plan, nothing past the noise, total, twins close."""
     found = {check: wrong for check, look in checks.CHECKS.items() if (wrong := look(CASES[name]))}
     assert found == {}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_epsilon_delta_buys_the_largest_rho(name: str) -> None:
+    """A spend in (epsilon, delta) has the events of the rho that it converts to."""
+    pair = types_pb2.EpsilonDelta(epsilon=1.0, delta=1e-6)
+    events = []
+    for spend in (types_pb2.Spend(epsilon_delta=pair), types_pb2.Spend(rho=rho_of(1.0, 1e-6))):
+        request = type(VARIANTS[name]).FromString(VARIANTS[name].SerializeToString())
+        request.spend.CopyFrom(spend)
+        events.append(fit_of(name).plan(request, TABLES["replace_one"], lambda entry: None).events)
+    assert events[0] == events[1]
 
 
 def test_declared_rows_release_all_pairs() -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from bursar_amounts import rho_of
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent, SelectionEvent
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import UNIT_ROWS, CodedColumn, InvalidFieldsError, PublicTable, mrf
@@ -305,12 +304,6 @@ def test_shares_of_units_of_one_row_are_rows() -> None:
     assert made.parameters["unit_weights"] == "rows"
 
 
-def test_epsilon_delta_buys_the_largest_rho() -> None:
-    """The same events as for the rho that it implies."""
-    spend = types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(epsilon=1.0, delta=1e-6))
-    assert plan(spend=spend).events == plan(spend=types_pb2.Spend(rho=rho_of(1.0, 1e-6))).events
-
-
 def test_the_share_of_a_tree_pays_for_its_selection() -> None:
     """Tables of single columns and choices; the rest is for the chosen pairs."""
     for share, expected in ((0.0, float(DEFAULT_SHARE)), (0.5, 0.5)):
@@ -476,13 +469,6 @@ def test_noise_that_drowns_a_table_is_warned_of() -> None:
     assert "fewer rows than the noise on it in: table of a, b; table of b, c; table of c, d" in warning
     assert plan().warnings == ()
     assert plan(people(rows=None, adjacency=AR), spend=types_pb2.Spend(rho=0.01)).warnings == ()
-
-
-def test_a_plan_depends_on_nothing_else() -> None:
-    """The same request and table, the same plan: what is debited is what was previewed."""
-    for graph in GRAPHS[:6]:
-        first, second = (plan(**graph) for _ in range(2))
-        assert (first.events, first.parameters) == (second.events, second.parameters)
 
 
 def test_parameters_say_what_an_auditor_wants() -> None:

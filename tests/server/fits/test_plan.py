@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar_amounts import rho_of
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, InvalidFieldsError, PublicTable, dpem
@@ -189,12 +188,6 @@ def test_pure_spend_is_divided_exactly(fields: dict[str, Any], epsilon: float, a
     assert Fraction(epsilon) * (1 - Fraction(1, 10**12)) <= total <= Fraction(epsilon)
 
 
-def test_epsilon_delta_buys_the_largest_rho() -> None:
-    """A spend in (epsilon, delta) has the events of the rho it converts to."""
-    pair = types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(epsilon=1.0, delta=1e-6))
-    assert plan(spend=pair).events == plan(spend=types_pb2.Spend(rho=rho_of(1.0, 1e-6))).events
-
-
 def test_a_unit_of_m_rows_needs_m_times_the_noise() -> None:
     """The cap of a unit scales the noise of every release."""
     one, four = (plan(table(unit_cap=m), iterations=10) for m in (1, 4))
@@ -286,12 +279,6 @@ def test_every_em_step_but_the_first_counts_the_background(fields: dict[str, Any
     assert em == [False, *[steps] * (len(em) - 1)]
     assert not any(step.background for step in made.steps if step.phase is not Phase.EM)
     assert made.parameters["background"] is steps
-
-
-def test_a_plan_depends_on_nothing_else() -> None:
-    """Preview and debit see the same plan: equal requests have equal plans."""
-    first, second = plan(), plan()
-    assert (first.events, first.noise, first.parameters) == (second.events, second.noise, second.parameters)
 
 
 def test_left_out_columns_mean_all_numeric_ones() -> None:

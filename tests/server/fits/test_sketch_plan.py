@@ -11,7 +11,6 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bursar_amounts import rho_of
 from bursar_ledger import Adjacency, GaussianEvent, LaplaceEvent
 from bursar_models import MAX_FREQUENCIES
 from bursar_proto.v1 import fit_pb2, types_pb2
@@ -323,12 +322,6 @@ def test_the_pilot_gets_its_share() -> None:
         assert float(costs[0] / sum(costs)) == pytest.approx(float(expected), rel=1e-12)
 
 
-def test_epsilon_delta_buys_the_largest_rho() -> None:
-    """A spend in (epsilon, delta) has the events of the rho it converts to."""
-    pair = types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(epsilon=1.0, delta=1e-6))
-    assert plan(spend=pair).events == plan(spend=types_pb2.Spend(rho=rho_of(1.0, 1e-6))).events
-
-
 @pytest.mark.parametrize("spend", [RHO, PURE], ids=["rho", "epsilon"])
 def test_noise_is_that_of_the_corrected_proposition(spend: types_pb2.Spend) -> None:
     """Unscaled sums under REPLACE_ONE have 2 sqrt(r) / sqrt(2 rho) Gaussian, 2 sqrt(2) r / epsilon Laplace."""
@@ -352,13 +345,6 @@ def test_a_unit_of_m_rows_needs_m_times_the_noise() -> None:
     one, four = (plan(table(unit_cap=cap), new_sketch={}) for cap in (1, 4))
     ratios = [b.sum_std / a.sum_std for a, b in zip(one.noise, four.noise, strict=True)]
     assert ratios == pytest.approx([4.0, 4.0])
-
-
-def test_a_plan_depends_on_nothing_else() -> None:
-    """Preview and debit see the same plan: equal requests have equal plans."""
-    first, second = plan(new_sketch={}), plan(new_sketch={})
-    assert (first.events, first.noise, first.parameters) == (second.events, second.noise, second.parameters)
-    assert expected_number(first, "snr") == expected_number(second, "snr")
 
 
 def test_left_out_columns_mean_all_numeric_ones() -> None:
