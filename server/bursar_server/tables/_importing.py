@@ -133,6 +133,8 @@ class ImportReport:
         if self.share(self.null_rows) > limit:
             found.append(f"{self.percent(self.null_rows)} of the rows are bad")
         if accepted is None:
+            # A total is promised once: it is for people, of whom an empty table has none.
+            found += [] if self.rows_read else ["the table has no rows"]
             found += [
                 f"{column.name}: no value could be read"
                 for column in self.columns

@@ -8,7 +8,7 @@ import csv
 import functools
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
@@ -81,14 +81,13 @@ class CsvSource:
         """Return the names of the header; a CSV file has no types.
 
         Raises:
-            TableImportError: the first line looks like a row.
+            TableImportError: the first line is no header of different names.
         """
         with reading(self.path):
             found = self._header()
-        if len(found) != len(set(found)) or not all(re.match(r"[^\W\d]", name.strip()) for name in found):
+        if problem := _header_problem([name.strip() for name in found]):
             raise TableImportError(
-                f"{self.path}: the first line looks like a row; expected a header of different names, none of which is "
-                "empty or begins with a digit"
+                f"{self.path}: {problem}; expected a header of different names that begin with letters"
             )
         return [(name, None) for name in found]
 
@@ -136,6 +135,35 @@ class CsvSource:
         )
 
 
+def _header_problem(names: Sequence[str]) -> str | None:
+    """Return why the first line is no header, without its words: they may be a row's."""
+    if not any(names):
+        return "the first line is empty"
+    if not all(re.match(r"[^\W\d]", name) for name in names if name):
+        return "the first line looks like a row: not every cell begins with a letter"
+    if "" in names:
+        return f"the first line looks like a row: cell {names.index('') + 1} is empty"
+    first: dict[str, int] = {}
+    for place, name in enumerate(names, 1):
+        if first.setdefault(name, place) != place:
+            return f"the first line looks like a row: cells {first[name]} and {place} are equal"
+    return None
+
+
+_NO_TEXT: Mapping[bytes, str] = {
+    b"\x1f\x8b": "is compressed by gzip: unpack it",
+    b"PK\x03\x04": "is a zip archive or a workbook: unpack it, or save the sheet as CSV",
+    b"\x28\xb5\x2f\xfd": "is compressed by zstd: unpack it",
+    b"BZh": "is compressed by bzip2: unpack it",
+    b"\xfd7zXZ": "is compressed by xz: unpack it",
+    b"PAR1": "is a Parquet file: name it with --parquet",
+    b"SQLite format 3": "is an SQLite file: name it with --database",
+    codecs.BOM_UTF16_LE: "is text in UTF-16: save it in UTF-8",
+    codecs.BOM_UTF16_BE: "is text in UTF-16: save it in UTF-8",
+}
+"""First bytes of files that are taken for CSV by mistake, and what they are."""
+
+
 @functools.cache
 def _grammar(delimiter: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
     """Return the patterns of complete cells, each with what ends it; of the longest beginning of one; of the last."""
@@ -163,7 +191,7 @@ class _Records(io.RawIOBase):
     Line breaks are LF, also within quotes: Arrow drops the LF of a CRLF that is split between two of its blocks, and
     the ends of blocks depend on all records before.
 
-    Reading raises TableImportError where the file is not as `CsvSource` requires.
+    Reading raises TableImportError where the file is not as `CsvSource` requires, or no text at all.
     """
 
     def __init__(self, file: io.RawIOBase | BinaryIO, path: Place, form: Csv) -> None:
@@ -173,6 +201,7 @@ class _Records(io.RawIOBase):
         self._cells, self._cell_begun, self._last_cell = _grammar(self._delimiter)
         encoding = "utf-8-sig" if form.encoding == "utf-8" else form.encoding
         self._decoder = codecs.getincrementaldecoder(encoding)("backslashreplace")
+        self._at_start = True
         self._begun = b""
         self._line = 1
         self._rest = b""
@@ -185,6 +214,10 @@ class _Records(io.RawIOBase):
         while not self._rest and not ended:
             data = self._file.read(BATCH) or b""
             ended = not data
+            if self._at_start:
+                if kinds := [kind for first, kind in _NO_TEXT.items() if data.startswith(first)]:
+                    raise TableImportError(f"{self._path} {kinds[0]}; expected a CSV file")
+                self._at_start = False
             self._rest = self._checked(self._decoder.decode(data, final=ended).encode(), last=ended)
         target = memoryview(buffer).cast("B")
         size = min(len(target), len(self._rest))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import random
 from collections import Counter
@@ -301,3 +302,27 @@ def fuzz(folder: Path, name: str, *, pairs: int, seed: int) -> Counter[str]:
             found["both accepted"] += 1
             found["violations"] += len(before) != len(after) or changed(before, after) > 1
     return found
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress(b"x,c\n0,a\n"), "is compressed by gzip: unpack it"),
+        (b"PK\x03\x04 x,c\n0,a\n", "is a zip archive or a workbook"),
+        (b"PAR1 x,c\n0,a\n", "is a Parquet file: name it with --parquet"),
+        ("x,c\n0,a\n".encode("utf-16"), "is text in UTF-16: save it in UTF-8"),
+        (b"", "the first line is empty"),
+        (b"\nx,c\n0,a\n", "the first line is empty"),
+        (b"x,,c\n0,1,a\n", "cell 2 is empty"),
+        (b"x,c,y,c \n0,a,1,b\n", "cells 2 and 4 are equal"),
+        (b"secret,7\n0,a\n", "not every cell begins with a letter"),
+    ],
+)
+def test_a_file_without_a_header_is_refused_by_what_it_is(tmp_path: Path, content: bytes, said: str) -> None:
+    """The message says what to do, and quotes no word of the first line, which may be a row."""
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    with pytest.raises(TableImportError) as refused:
+        CsvSource(path).columns()
+    assert said in str(refused.value)
+    assert "secret" not in str(refused.value)

@@ -162,6 +162,14 @@ def test_a_table_that_is_mostly_bad_is_not_registered(admin: Admin) -> None:
     admin.ok("import", *_hospital(admin, [*bad, *GOOD]), *TOTAL, "--accept-bad-rows", "1/2")
 
 
+def test_a_table_without_rows_is_not_registered(admin: Admin) -> None:
+    """A header alone promises a total to nobody, permanently; who means it says so."""
+    words, before = ("import", *_hospital(admin, []), *TOTAL), admin.verified.head
+    assert "the table has no rows" in admin.refused(*words)
+    assert admin.verified.head == before
+    admin.ok(*words, "--accept-bad-rows", "100%")
+
+
 def test_numbers_that_cannot_be_read_are_not_missing(admin: Admin) -> None:
     """A nullable column whose numbers are written otherwise loses them all: no row is bad, and it is refused."""
     lines = [f'p{i},30,true,"{i},5"' for i in range(10)]
