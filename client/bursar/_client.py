@@ -212,7 +212,8 @@ def connect(
     address = address or os.environ.get("BURSAR_ADDRESS")
     named = address or f"{DEFAULT_ADDRESS} (no address was given: pass one, or set BURSAR_ADDRESS)"
     address = address or DEFAULT_ADDRESS
-    if "://" in address:
+    # Without a port gRPC would call that of HTTPS, where no bursar server is.
+    if "://" in address or not address.rpartition(":")[2].isdecimal():
         raise InvalidRequestError.of("address", f"must be host:port without a scheme, got {address!r}")
     channel = grpc.secure_channel(
         address,

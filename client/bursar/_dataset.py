@@ -50,7 +50,7 @@ from bursar_models.errors import InvalidRequestError
 from bursar_models.expected_rows import Like, rows_like
 from bursar_models.requests import Fits, Request, Study
 from bursar_models.schema import CategoricalColumn, Column, NumericColumn
-from bursar_models.text import html_table, text_table
+from bursar_models.text import harmless, html_table, text_table
 from bursar_models.transforms import log1p
 from bursar_proto.v1 import catalog_pb2
 
@@ -584,7 +584,7 @@ class Dataset:
         return ["column", "domain", "description"], [[c.name, c.domain, c.description] for c in self.columns]
 
     def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*self._table())}\n  {self._facts()}"
+        return harmless(f"{self._title()}\n{text_table(*self._table())}\n  {self._facts()}")
 
     def _repr_html_(self) -> str:
         return html_table(f"{self._title()}; {self._facts()}", *self._table())

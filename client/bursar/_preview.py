@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from bursar import _convert
 from bursar_models.budget import Price, ReleaseNoise, Remaining
 from bursar_models.forecasts import Forecast
-from bursar_models.text import html_table, text_table
+from bursar_models.text import harmless, html_table, text_table
 from bursar_models.usefulness import findings
 from bursar_proto.v1 import fit_pb2
 
@@ -108,7 +108,7 @@ class Preview:
 
     def __repr__(self) -> str:
         lines = [self._steps(), *(f"  {fact}" for fact in self._facts())]
-        return "\n".join([self._title(), lines[0], text_table(*_noise_table(self.noise)), *lines[1:]])
+        return harmless("\n".join([self._title(), lines[0], text_table(*_noise_table(self.noise)), *lines[1:]]))
 
     def _repr_html_(self) -> str:
         facts = "".join(f"<li>{html.escape(fact)}</li>" for fact in self._facts())

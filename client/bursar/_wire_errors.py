@@ -56,12 +56,19 @@ _TOO_LARGE = "larger than max"
 _TOO_LARGE_REQUEST = f"SERVER: Received message {_TOO_LARGE}"
 """Words of gRPC for a message above a limit, which has the status of an overload, too."""
 
+_FAILED = "TLS verification of {address} failed:"
 _NO_CONNECTION = (
     (("deadline exceeded",), "{address} did not answer within the time that was allowed"),
     (("resolving", "lookup", "dns"), "cannot find the host of {address}, expected host:port of a bursar server"),
+    (("certificate has expired",), f"{_FAILED} its certificate has ended, or this machine's clock is wrong"),
+    (
+        ("certificate is not yet valid",),
+        f"{_FAILED} its certificate is not valid yet, or this machine's clock is wrong",
+    ),
+    (("hostname verification",), f"{_FAILED} its certificate is for other host names; call it by one of those"),
     (
         ("handshake", "ssl", "tls", "certificate", "peer name"),
-        "TLS verification of {address} failed: its certificate is not signed by {ca}, or is not for this host name",
+        f"{_FAILED} its certificate is not signed by {{ca}}, or is not for this host name",
     ),
     (("refused", "failed to connect", "unreachable"), "cannot connect to {address}: no server answers there"),
 )

@@ -13,7 +13,7 @@ import scipy
 from bursar_models._density import CovarianceType
 from bursar_models._tables import Output, as_table
 from bursar_models.arrays import FloatArray
-from bursar_models.text import html_table, text_table
+from bursar_models.text import harmless, html_table, text_table
 
 POPULATION = "the population that the rows are an independent sample of: noise and sampling are covered, bias is not"
 """Target of intervals from standard errors."""
@@ -130,7 +130,7 @@ class Intervals:
         lines = [f"Intervals at {self.level:.4g} of {self.target}"]
         if self.rows:
             lines.append(text_table(*self._table()))
-        return "\n".join([*lines, *(f"  {note}" for note in self._notes())])
+        return harmless("\n".join([*lines, *(f"  {note}" for note in self._notes())]))
 
     def _repr_html_(self) -> str:
         notes = "".join(f"; {note}" for note in self._notes())

@@ -34,7 +34,7 @@ from bursar_models.arrays import FloatArray, IntArray, as_rows, check_centres, c
 from bursar_models.budget import Receipt, ReleaseNoise
 from bursar_models.optional import require
 from bursar_models.schema import Column
-from bursar_models.text import html_table, text_table
+from bursar_models.text import harmless, html_table, text_table
 from bursar_models.transforms import (
     Transform,
     checked_transforms,
@@ -281,7 +281,7 @@ class KMeans(Estimator, Model):
         return f"KMeans: {self.n_clusters} clusters{space}{origin(self.receipt, dummy=self.dummy_)}"
 
     def __repr__(self) -> str:
-        return f"{self._title()}{self._subtitle()}\n{text_table(*self._table())}"
+        return harmless(f"{self._title()}{self._subtitle()}\n{text_table(*self._table())}")
 
     def _repr_html_(self) -> str:
         return html_table(f"{self._title()}{self._subtitle()}", *self._table())

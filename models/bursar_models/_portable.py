@@ -26,6 +26,7 @@ from bursar_models._tables import Categories, Output, as_table
 from bursar_models.arrays import FloatArray
 from bursar_models.budget import Receipt
 from bursar_models.files import write_whole
+from bursar_models.text import visible
 
 VERSION = 1
 """Version of the format. It rises when fields change their meaning; a new field does not change it."""
@@ -202,7 +203,7 @@ def load(path: str | Path) -> Model:
         if not isinstance(found, Model):
             raise ValueError(f"kind: {type(found).__name__!r} is no model; use bursar.{type(found).__name__}.from_dict")
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no model that this version can read: {error}") from error
+        raise ValueError(f"{path} is no model that this version can read: {visible(error)}") from error
     return found
 
 

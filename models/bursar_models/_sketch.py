@@ -24,7 +24,7 @@ from bursar_models._plot import new_axes, put_legend, put_title
 from bursar_models._portable import Portable
 from bursar_models.arrays import ComplexArray, FloatArray, checked_columns, frozen
 from bursar_models.budget import Receipt
-from bursar_models.text import html_table
+from bursar_models.text import harmless, html_table
 from bursar_models.transforms import Transform, checked_transforms, into_model, said_transforms
 
 Signature = Literal["exponential", "one_bit"]
@@ -449,7 +449,8 @@ class Sketch(Portable):
 
     def __repr__(self) -> str:
         width = max(len(name) for name, _ in self._facts())
-        return "\n".join([self._title(), *(f"  {name.ljust(width)}  {value}" for name, value in self._facts())])
+        lines = (f"  {name.ljust(width)}  {value}" for name, value in self._facts())
+        return harmless("\n".join([self._title(), *lines]))
 
     def _repr_html_(self) -> str:
         return html_table(self._title(), ["", ""], self._facts())

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import bursar_amounts
 from bursar_amounts import COST_UNIT, Part, amount_text, epsilon_text, float_down, float_up
 from bursar_models.errors import InvalidRequestError
-from bursar_models.text import html_bar, html_table, text_bar, text_table
+from bursar_models.text import harmless, html_bar, html_table, text_bar, text_table
 
 
 class NeighbouringRelation(enum.Enum):
@@ -436,7 +436,8 @@ class Receipt:
 
     def __repr__(self) -> str:
         width = max(len(name) for name, _ in self._facts())
-        return "\n".join([self._title(), *(f"  {name.ljust(width)}  {value}" for name, value in self._facts())])
+        lines = (f"  {name.ljust(width)}  {value}" for name, value in self._facts())
+        return harmless("\n".join([self._title(), *lines]))
 
     def _repr_html_(self) -> str:
         return html_table(self._title(), ["", ""], self._facts())

@@ -7,8 +7,19 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 
+def visible(text: object) -> str:
+    """`text` in one line with everything that is not printable as an escape: names come from a server or a file."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def harmless(text: str) -> str:
+    """Return the lines of a text with everything else that is not printable as an escape."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table of right-aligned cells under their headers, indented by two spaces, one line a row."""
+    headers, rows = [*map(visible, headers)], [[*map(visible, row)] for row in rows]
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (headers, *rows)]
     return "\n".join(f"  {line}".rstrip() for line in lines)
@@ -53,7 +64,7 @@ class TableText:
         """Return headers and rows."""
 
     def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*self._table())}"
+        return harmless(f"{self._title()}\n{text_table(*self._table())}")
 
     def _repr_html_(self) -> str:
         return html_table(self._title(), *self._table())

@@ -26,16 +26,16 @@ from tests.client.conftest import height_and_weight
 from tests.client.line import HISTORY, Line
 
 
-def self_signed() -> tuple[bytes, bytes]:
-    """A private key and a certificate for 127.0.0.1 that is its own authority, as PEM."""
+def self_signed(first: int = -1, last: int = 1, host: str = "127.0.0.1") -> tuple[bytes, bytes]:
+    """A private key and a certificate that is its own authority, as PEM, valid from and until hours from now."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .not_valid_before(now - datetime.timedelta(hours=-first))
+        .not_valid_after(now + datetime.timedelta(hours=last))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False)
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
@@ -321,6 +321,30 @@ def test_a_server_with_another_authority_is_named_with_the_certificate(toys: Ser
         client.datasets()
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "host", "said"),
+    [
+        (-9, -8, "127.0.0.1", "its certificate has ended, or this machine's clock is wrong"),
+        (8, 9, "127.0.0.1", "its certificate is not valid yet, or this machine's clock is wrong"),
+        (-1, 1, "127.0.0.2", "its certificate is for other host names"),
+    ],
+)
+def test_why_a_certificate_does_not_do(first: int, last: int, host: str, said: str) -> None:
+    """A certificate that has ended is no wrong authority, and a wrong name no server that is not there."""
+    key, certificate = self_signed(first, last, host)
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
+    server.start()
+    try:
+        with (
+            bursar.connect(f"127.0.0.1:{port}", token="abc", ca=certificate, patience=0, history=False) as client,
+            pytest.raises(bursar.UnavailableError, match=f"TLS verification of .* failed: {said}"),
+        ):
+            client.datasets()
+    finally:
+        server.stop(None).wait()
+
+
 def test_a_client_shows_its_address_and_not_its_token() -> None:
     """The repr says where the client asks; for a client over a channel it says that."""
     with bursar.connect("host.example:9", token="secret", history=False) as client:
@@ -329,7 +353,8 @@ def test_a_client_shows_its_address_and_not_its_token() -> None:
         assert "localhost:8443 (no address was given" in repr(client)
 
 
-def test_an_address_has_no_scheme() -> None:
-    """A URL is refused before anything is sent."""
+@pytest.mark.parametrize("address", ["https://localhost:8443", "localhost", "localhost:", "host:port"])
+def test_an_address_has_a_port_and_no_scheme(address: str) -> None:
+    """A URL is refused before anything is sent, and so is a name alone."""
     with pytest.raises(bursar.InvalidRequestError, match="address: must be host:port without a scheme"):
-        bursar.connect("https://localhost:8443", history=False)
+        bursar.connect(address, history=False)

@@ -195,14 +195,16 @@ def test_a_sketch_with_other_frequencies_is_refused(toy: bursar.Dataset) -> None
         ('{"kind": "KMeans", "version": 1, "n_rows": NaN}', "NaN is no number in JSON"),
         ('{"columns": [], "frequencies": {}}', "use bursar.load_sketch"),
         ("\x80\x04\x95", "no model that this version can read"),
+        ('{"kind": "KMeans", "version": 1, "\\u001b[2J": 1}', "KMeans has no such field here"),
     ],
 )
 def test_files_without_a_model_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    """The message names the file and what is wrong with it."""
+    """The message names the file and what is wrong with it, and steers no terminal."""
     path = tmp_path / "some.json"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as refused:
         load(path)
+    assert str(refused.value).isprintable()
 
 
 def test_a_sketch_is_no_model(toy: bursar.Dataset, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from bursar_models.text import html_bar, text_bar
 from bursar_proto.v1 import catalog_pb2
 from tests.client.line import Line
 
-EVIL = "<script>alert(1)</script>&\"'"
+EVIL = "<script>alert(1)</script>&\"'\x1b[2J\r\u202e"
 SPEND = bursar.rho(0.1)
 
 
@@ -94,10 +94,11 @@ def renamed(thing: Any) -> Any:
 
 
 def test_everything_shows_itself_as_text_and_html_and_nothing_runs(evil: bursar.Dataset) -> None:
-    """A repr of a few lines, HTML of balanced tags, and evil names as text."""
+    """A repr of a few lines that steers no terminal, HTML of balanced tags, and evil names as text."""
     for name, thing in shown(evil).items():
         assert len(repr(thing)) < 4000, name
         assert "object at 0x" not in repr(thing), name
+        assert all(map(str.isprintable, repr(renamed(thing)).split("\n"))), name
         page = renamed(thing)._repr_html_()
         assert "<script" not in page, name
         for tag in ("table", "tr", "td", "ul", "li", "div", "p"):

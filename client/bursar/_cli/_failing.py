@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
-from bursar._cli._printing import say, visible
+from bursar._cli._printing import say
 from bursar._errors import BudgetExhaustedError, ReleaseLostError, ServerError, TransportError
 from bursar_models.errors import Error
+from bursar_models.text import visible
 
 STATUS = """\b
 Exit status:

@@ -19,17 +19,13 @@ import numpy as np
 
 from bursar_models.budget import Remaining
 from bursar_models.schema import CategoricalColumn, NumericColumn
+from bursar_models.text import visible
 
 _GAP = "  "
 _LEAST = 6
 """Width in characters below which no column is wrapped."""
 
 _KINDS = {NumericColumn: "numeric", CategoricalColumn: "categorical"}
-
-
-def visible(text: object) -> str:
-    """`text` in one line with everything that is not printable as an escape: names come from a server or a file."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 def colours() -> bool | None:

@@ -25,7 +25,7 @@ from bursar_models.mrf._inference import Calibrated, cached_tree, calibrate, dra
 from bursar_models.mrf._intervals import Bounds, Evidence, TableError
 from bursar_models.mrf._plot import plot_chain, plot_graph
 from bursar_models.mrf._variables import Variable, decode_table, encode_table
-from bursar_models.text import html_table, text_table
+from bursar_models.text import harmless, html_table, text_table
 
 UnitWeights: TypeAlias = Literal["rows", "shares"]
 """Weight of a row in the tables."""
@@ -72,7 +72,7 @@ class ReleasedTable:
         facts += ["held out of the model"] if self.held_out else []
         facts.append(f"{'Laplace' if self.laplace else 'Gaussian'} noise of standard deviation {self.noise_std:.4g}")
         facts += [] if self.entry is None else [f"entry {self.entry}"]
-        return f"ReleasedTable({', '.join(facts)})"
+        return harmless(f"ReleasedTable({', '.join(facts)})")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -505,7 +505,7 @@ class MarkovRandomField(Model):
         return f"mutual information (nats): {shown}{more}" if pairs else "no interactions"
 
     def __repr__(self) -> str:
-        return f"{self._title()}\n{text_table(*self._facts())}\n  {self._strongest()}"
+        return harmless(f"{self._title()}\n{text_table(*self._facts())}\n  {self._strongest()}")
 
     def _repr_html_(self) -> str:
         return html_table(f"{self._title()}; {self._strongest()}", *self._facts())
