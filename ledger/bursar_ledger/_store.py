@@ -57,7 +57,9 @@ class translated:  # noqa: N801  used like a function; a class, because it stand
         if isinstance(error, sqlite3.IntegrityError):
             raise LedgerError(f"the ledger's own rules refused the entry: {error}. Nothing was changed") from error
         if isinstance(error, sqlite3.Error):
-            raise LedgerUnavailableError(f"the ledger file cannot be used now: {error}; try again") from error
+            full = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+            then = "see that its disk has room, and try again" if full else "try again"
+            raise LedgerUnavailableError(f"the ledger file cannot be used now: {error}; {then}") from error
 
 
 class _Decision(Generic[_T]):

@@ -270,7 +270,7 @@ def test_a_full_disk_debits_nothing(ledger: Ledger, ask: Ask, path: Path, conten
     before = contents(path)
     limit = db.execute("PRAGMA max_page_count").fetchone()[0]
     db.execute("PRAGMA max_page_count = 1").fetchall()
-    with pytest.raises(LedgerUnavailableError, match="full"):
+    with pytest.raises(LedgerUnavailableError, match="full; see that its disk has room"):
         ledger.debit(ask("a", parameters={"long": "x" * 100_000}))
     assert contents(path) == before
     db.execute(f"PRAGMA max_page_count = {limit}").fetchall()

@@ -86,8 +86,11 @@ def check(path: Path, *, rows: bool = False) -> Iterator[Finding]:
     except LedgerError as error:
         yield Finding("ledger", str(error))
         return
-    yield from _keys(state)
-    yield from _ledger(state, config, rows=rows)
+    try:
+        yield from _keys(state)
+        yield from _ledger(state, config, rows=rows)
+    except LedgerError as error:  # as on a full disk, where SQLite cannot even read
+        yield Finding("ledger", str(error))
 
 
 def _modes(state: State) -> Iterator[Finding]:

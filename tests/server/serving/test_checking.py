@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from bursar_ledger import Ledger
+from bursar_ledger import Ledger, LedgerUnavailableError
 from bursar_ledger.checkpoints import checkpoint_of, sign
 from bursar_server.__main__ import main
 from bursar_server.config import Config, template
@@ -177,6 +177,20 @@ def test_rows_that_were_changed_are_found_when_they_are_read(good: State) -> Non
     path.write_bytes(bytes(content))
     assert problems(good) == {}
     assert "not those that were registered" in problems(good, rows=True)["dataset people"].problem
+
+
+def test_a_ledger_that_cannot_be_read_now_is_a_finding(good: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk SQLite cannot even read; what was found until then, its room among it, is told all the same."""
+
+    def full(_: object) -> None:
+        raise LedgerUnavailableError("the ledger file cannot be used now: disk I/O error")
+
+    monkeypatch.setattr(doctor, "verifier_keys", full)
+    monkeypatch.setattr(doctor, "_LEAST_DISK", 2**80)
+    found = problems(good)
+    assert "disk I/O error" in found["ledger"].problem
+    assert found["ledger"].fatal
+    assert "MiB are free" in found["disk"].problem
 
 
 def test_what_somebody_should_look_at_is_a_note(good: State, monkeypatch: pytest.MonkeyPatch) -> None:
