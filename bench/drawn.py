@@ -13,7 +13,8 @@ mixtures, kmeans: FitDPEM; kmeans has targets over the population as `intervals.
 gradients, lines: FitGradientEM, groups of one variance, and one to three regressions.
 separated: FitSeparatedGMM, groups 6 to 20 deviations apart.
 sketches: k-means and mixtures decoded from FitSketchKMeans.
-fields: FitMRF with "tree" or "auto", of columns of two to eight states in which each depends on one or two others.
+fields: FitMRF with "tree" or "auto", of columns of two to eight states in which each depends on one or two others;
+    released pairs that no clique has are "apart".
 spends: `suggest_spend` for half of the error that is foretold at the setting's spend, from an earlier mixture at a
     quarter of its rho: the median error of fits to at most 30,000 rows at the suggestion, over the target, by column.
 """
@@ -258,14 +259,16 @@ def fields(number: int, seeds: int) -> Json:
     for seed in range(seeds):
         rows = population[generator(16, seed).integers(0, len(population), setting.n)]
         model = fitted(request, spend_of(setting.epsilon), table, array_rows(rows))
-        tallies: Tallies = {kind: Tally() for kind in ("single", "pair", "unmeasured", "bound")}
+        tallies: Tallies = {kind: Tally() for kind in ("single", "pair", "apart", "unmeasured", "bound")}
         far = []
         for places in combinations(range(len(names)), 2):
             pair, shape = [names[place] for place in places], [sizes[place] for place in places]
             error, truth = model.error(pair), shares(population[:, places], shape)
             kept = truth * setting.n >= 5
             told = [row for row, keep in zip(model.intervals(columns=pair), kept, strict=True) if keep]
-            tallies["pair" if error.measured else "unmeasured"].add(told, truth[kept])
+            within = any(set(pair) <= set(clique) for clique in model.cliques_)
+            kind = ("pair" if within else "apart") if error.measured else "unmeasured"
+            tallies[kind].add(told, truth[kept])
             far.append(float(np.abs(model.marginal(pair).ravel() - shares(rows[:, places], shape)).sum()) / 2)
             tallies["bound"].add([bursar.Interval("", error.expected, 0.0, error.bound, "")], [far[-1]])
         for place, name in enumerate(names):

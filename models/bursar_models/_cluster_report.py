@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bursar_models._intervals import Interval, plain, share
+from bursar_models._intervals import Interval, plain
 from bursar_models.arrays import FloatArray, frozen
 
 _CLEAR = 5.0
@@ -72,14 +72,26 @@ def checked_report(report: ClusterReport | None, shape: tuple[int, int]) -> None
         raise ValueError(f"report: expected sums of shape {shape}, got {report.sums.shape}")
 
 
-def report_shares(report: ClusterReport) -> tuple[FloatArray, FloatArray]:
-    """Return shares (k,) of the rows nearest to each centre, and their standard errors: noise and sampling."""
+def report_shares(report: ClusterReport, z: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return shares (k,) of the rows nearest to each centre, and the ends of their intervals of `z` errors.
+
+    A share is N_j over the sum of all counts, whose noise N_j has a part in. The ends are all p at which the share is
+    within z errors of noise and sampling at p itself (Wilson 1927, "Probable inference, the law of succession, and
+    statistical inference"), so that a small share among much noise does not widen them.
+    """
     k, counts = len(report.counts), np.maximum(report.counts, report.count_std)
     rows = float(counts.sum())
     shares = counts / rows
-    # A share is N_j over the sum of all counts, whose noise N_j has a part in.
-    noise = (report.count_std / rows) ** 2 * ((1 - shares) ** 2 + (k - 1) * shares**2)
-    return shares, np.sqrt(noise + shares * (1 - shares) / rows)
+    # Variance at p: noise (1 - 2 p + k p^2), and sampling p (1 - p) / rows.
+    noise, sampling = (z * report.count_std / rows) ** 2, z**2 / rows
+    square = 1.0 + sampling - k * noise
+    if not square > 0:
+        return shares, np.zeros(k), np.ones(k)
+    middle = shares + sampling / 2.0 - noise
+    reach = np.sqrt(np.maximum(middle**2 - square * (shares**2 - noise), 0.0))
+    low, high = (middle - reach) / square, (middle + reach) / square
+    # Where noise is as large as all counts the ends could leave out the share itself.
+    return shares, np.clip(np.minimum(low, shares), 0.0, 1.0), np.clip(np.maximum(high, shares), 0.0, 1.0)
 
 
 def report_means(report: ClusterReport, centres: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -126,11 +138,9 @@ def report_intervals(
         features: what the numbers of a column are, such as "log1p(income)"; () for the columns themselves.
     """
     found: list[Interval] = []
-    for j, (p, error) in enumerate(zip(*report_shares(report), strict=True)):
-        # Noise can put a share outside of 0 to 1, where the interval's scale, the log-odds, has no value.
-        if 0 < p < 1:
-            words = f"share of the rows nearest to centre {j}"
-            found.append(share(f"weights_[{j}]", p, error / (p * (1 - p)), z, words))
+    for j, (p, low, high) in enumerate(zip(*report_shares(report, z), strict=True)):
+        words = f"share of the rows nearest to centre {j}"
+        found.append(Interval(f"weights_[{j}]", float(p), float(low), float(high), words))
     hidden = []
     for j, (means, errors) in enumerate(zip(*report_means(report, centres), strict=True)):
         if not np.isfinite(errors).all():

@@ -11,6 +11,7 @@ import pytest
 
 import bursar
 from bursar_models import ClusterReport, KMeans
+from bursar_models._cluster_report import report_shares
 
 CENTRES = np.array([[-0.5, 0.1], [0.6, -0.2], [0.0, 0.7]])
 SHARES = np.array([0.6, 0.3, 0.1])
@@ -102,6 +103,25 @@ def test_they_say_what_they_are_about() -> None:
     assert "0.7 ± inf" in repr(hidden)
     narrow, wide = (released(1).intervals(level)["weights_[0]"] for level in (0.5, 0.99))
     assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_shares_among_much_noise_have_intervals_as_wide_as_their_errors() -> None:
+    """A share of 3 to 10 % whose noise is half of it: 95 % are covered, and widths are those of the errors."""
+    rng = np.random.default_rng(8)  # noqa: TID251 - noise of a test
+    shares, n, noise = np.array([0.03, 0.05, 0.1, 0.22, 0.6]), 10_000, 250.0
+    inside, errors, widths = [], [], []
+    for _ in range(400):
+        counts = rng.multinomial(n, shares) + noise * rng.standard_normal(5)
+        report = ClusterReport(counts, np.zeros((5, 2)), np.ones((5, 2)), np.ones(5), noise, noise, noise)
+        found, low, high = report_shares(report, 1.96)
+        assert ((low >= 0) & (low <= found) & (found <= high) & (high <= 1)).all()
+        inside.append((low <= shares) & (shares <= high))
+        errors.append(found - shares)
+        widths.append((high - low) / 2)
+    assert 0.935 < np.mean(inside) < 0.975
+    sharp = np.sqrt(np.square(widths).mean(axis=0) / np.square(errors).mean(axis=0)) / 1.96
+    assert (sharp < 1.3).all()
+    assert np.mean(np.abs(errors) < np.array(widths) / 1.5) < 0.9
 
 
 def test_any_noise_gives_intervals_or_a_reason() -> None:

@@ -13,6 +13,7 @@ import bursar
 from bursar_models import MarkovRandomField, ReleasedTable, Variable
 from bursar_models.budget import ReleaseNoise
 from bursar_models.mrf import Learning
+from bursar_models.mrf._direct import between, between_variances, excess
 from bursar_models.mrf._intervals import Evidence, _ratios, column_spread, mean_absolute, missed, unexplained
 
 SIZES = {"a": 3, "b": 4, "c": 2}
@@ -85,6 +86,65 @@ def test_intervals_of_measured_cells_contain_the_truth() -> None:
 def test_noise_that_is_told_too_small_would_be_seen() -> None:
     """The planted bug: a tenth of the true noise is claimed, and every kind of interval misses the truth too often."""
     assert all(share < 0.85 for share in covered(fields(20, 200.0, claimed=20.0)).values())
+
+
+def test_noise_that_other_tables_average_out_does_not_widen_intervals() -> None:
+    """Five tables share a column of two states: intervals of their cells are as wide as the errors, not as the noise.
+
+    By the noise of one table they would be 1.3 times as wide, and a planted bug that divides its deviation by 1.4 is
+    seen.
+    """
+    rng = np.random.default_rng(5)  # noqa: TID251 - rows and noise of the test
+    names, noise = tuple("abcdef"), 200.0
+    first, given = np.array([0.45, 0.55]), rng.uniform(0.3, 0.7, (5, 2))
+    pairs = [first[:, None] * np.stack([part, 1 - part], axis=1) for part in given]
+    learning = Learning(names, (2,) * 6, tuple((0, i) for i in range(1, 6)), chain=False, public_rows=ROWS)
+    inside, errors, widths = [], [], []
+    for _ in range(60):
+        a = rng.random(ROWS) < first[1]
+        tables = []
+        for name, part in zip(names[1:], given, strict=True):
+            b = rng.random(ROWS) > part[a.astype(int)]
+            counts = np.array([[np.sum((a == i) & (b == j)) for j in (0, 1)] for i in (0, 1)])
+            tables.append(ReleasedTable(("a", name), counts + noise * rng.standard_normal((2, 2)), noise))
+        found = learning.learn(tables)
+        model = MarkovRandomField(
+            tuple(Variable(name, ("0", "1")) for name in names),
+            learning.potentials,
+            tuple(found.log_potentials),
+            tuple(found.marginals),
+            found.log_partition,
+            tuple(tables),
+            found.n_rows,
+        )
+        for name, pair in zip(names[1:], pairs, strict=True):
+            rows = list(model.intervals(columns=["a", name]))
+            inside += share_within(rows, pair)
+            errors += [row.estimate - cell for row, cell in zip(rows, pair.ravel(), strict=True)]
+            widths += [(row.high - row.low) / 2 for row in rows]
+    assert 0.92 < np.mean(inside) < 0.975
+    assert np.sqrt(np.square(widths).mean() / np.square(errors).mean()) / 1.96 < 1.15
+    assert np.mean(np.abs(errors) < np.array(widths) / 1.4) < 0.9
+
+
+def test_errors_between_model_and_table_are_those_of_both() -> None:
+    """Variances of `between` are those of its errors, from a model that is nearly right to one that says nothing."""
+    rng = np.random.default_rng(6)  # noqa: TID251 - errors of the test
+    model = np.outer(rng.dirichlet(np.full(5, 5.0)), rng.dirichlet(np.full(5, 5.0)))
+    for off in (0.3, 0.6, 1.0, 5.0):
+        tables = []
+        for _ in range(800):
+            change = off * 50 * np.sqrt(25 * model**0.75 / (model**0.75).sum()) * rng.standard_normal((5, 5))
+            truth = 50_000 * model + change - change.mean()
+            tables.append((truth, truth + 50 * rng.standard_normal((5, 5))))
+        typical = float(np.mean([excess(model, counts, 50.0, 50_000.0) for _, counts in tables]))
+        variances = np.array([between_variances(model, counts, 50.0, 50_000.0, typical) for _, counts in tables])
+        errors = np.array([50_000 * between(model, counts, 50.0, 50_000.0) - truth for truth, counts in tables])
+        assert 0.8 < variances.sum() / np.square(errors).sum() < 1.3
+        assert 0.9 < np.mean(np.abs(errors) < 1.96 * np.sqrt(variances)) < 0.98
+        # A planted bug that forgets the model's own error is seen, and one that takes all of the noise.
+        assert typical > 1 or np.mean(np.abs(errors) < 1.96 * np.sqrt(variances) / 2) < 0.8
+        assert typical > 1 or np.mean(np.abs(errors) < 1.96 * 50) > 0.99
 
 
 def test_bounds_of_unmeasured_cells_hold_whatever_the_dependence() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import scipy
 
 from bursar_models.arrays import FloatArray
+from bursar_models.mrf._direct import between_variances
 from bursar_models.mrf._inference import spread, sum_to
 
 Marginal = Callable[[Sequence[str]], FloatArray]
@@ -104,6 +105,8 @@ class Evidence:
         marginal: the model.
         unexplained: what the rounds' models missed, as in `unexplained`; None if there were no rounds.
         choice_std: standard deviation of the noise on the score of a tree's edge, in rows; None if no tree was chosen.
+        apart: function from names of columns that no clique has together to the probabilities of the graph alone, which
+            `marginal` moves towards a released table, and to the mean `excess` of such tables; None for others.
     """
 
     tables: Sequence[tuple[tuple[str, ...], FloatArray, float, bool]]
@@ -112,6 +115,7 @@ class Evidence:
     marginal: Marginal
     unexplained: float | None = None
     choice_std: float | None = None
+    apart: Callable[[tuple[str, ...]], tuple[FloatArray, float] | None] = lambda columns: None
 
     def observed(self, columns: tuple[str, ...]) -> Observed | None:
         """Return the noisy counts of columns; None if no table has all of them."""
@@ -131,6 +135,30 @@ class Evidence:
         counts = sum((part * one for part, (one, _, _) in zip(shares, found, strict=True)), np.zeros(()))
         return Observed(np.asarray(counts), float(precisions.sum() ** -0.5), len(found) == 1 and found[0][2])
 
+    def noise(self, columns: tuple[str, ...], observed: Observed) -> FloatArray:
+        """Return variances of the noise that is left in the model's cells of a released table, in squared rows.
+
+        A clique's cell is a sum of effects: the mean, one of each column, of each pair and so on (Yates 1937). The
+        model has each of them from all tables with its columns, which know sums better than one table does. Outside of
+        cliques see `between`.
+        """
+        apart, shape = self.apart(columns), observed.counts.shape
+        if apart is not None:
+            return between_variances(apart[0], observed.counts, observed.std, self.rows, apart[1])
+        # A share is a cell over the total, whose noise moves cells of many rows most.
+        found = (self._std(()) * (self.marginal(columns) - 1 / observed.counts.size)) ** 2
+        for size in range(1, len(columns) + 1):
+            for part in combinations(range(len(columns)), size):
+                others = math.prod(shape[place] for place in range(len(shape)) if place not in part)
+                own = math.prod(1 - 1 / shape[place] for place in part)
+                found = found + (self._std(tuple(columns[place] for place in part)) / others) ** 2 * own
+        return np.asarray(found)
+
+    def _std(self, columns: tuple[str, ...]) -> float:
+        """Return the standard deviation of the noise on a cell of columns of a released table."""
+        observed = self.observed(columns)
+        return 0.0 if observed is None else observed.std
+
     def bounds(self, columns: tuple[str, ...], z: float, *, sampling: bool = True) -> Bounds:
         """Return ends of intervals of z standard errors of the cells, from noise and, where it is wanted, sampling.
 
@@ -141,7 +169,7 @@ class Evidence:
         if observed is not None:
             cells = self.marginal(columns)
             chance = np.maximum(cells * (1 - cells), 1 / self.rows) / self.rows if sampling else 0.0
-            error = np.sqrt((observed.std / self.rows) ** 2 + chance)
+            error = np.sqrt(self.noise(columns, observed) / self.rows**2 + chance)
             return np.maximum(cells - z * error, 0.0), np.minimum(cells + z * error, 1.0)
         low, high = np.zeros(shape), np.ones(shape)
         scope = tuple(range(len(columns)))
@@ -181,9 +209,11 @@ class Evidence:
         noise, apart = (observed.std / self.rows) ** 2, max(observed.moved(joint, self.rows), 1.0)
         alone = self.observed(tuple(given))
         whole = min(apart * noise, (alone.std / self.rows) ** 2 if alone else math.inf)
-        low, high = _ratios(
-            joint, total, noise * (1 - 1 / apart) + whole / apart**2, whole / apart, whole, self.rows, z
-        )
+        part: FloatArray | float = noise
+        if self.apart(every) is not None:
+            part = _at(self.noise(every, observed), state) / self.rows**2
+        parts = part * (1 - 1 / apart) + whole / apart**2
+        low, high = _ratios(joint, total, parts, whole / apart, whole, self.rows, z)
         return cells, (low, high)
 
     def error(self, columns: tuple[str, ...], level: float) -> TableError:
@@ -306,7 +336,9 @@ def unexplained(tests: Sequence[float]) -> float | None:
     return float(np.mean(tests[-max(3, len(tests) // 2) :])) if tests else None
 
 
-def _ratios(parts: FloatArray, total: float, part: float, shared: float, whole: float, rows: float, z: float) -> Bounds:
+def _ratios(
+    parts: FloatArray, total: float, part: FloatArray | float, shared: float, whole: float, rows: float, z: float
+) -> Bounds:
     """Return ends of intervals of z errors of parts of a total: all p at which part - p total may be 0.
 
     That difference is normal, whatever the total; its variance has sampling added, (total p (1 - p)) / rows. Source:
@@ -315,7 +347,7 @@ def _ratios(parts: FloatArray, total: float, part: float, shared: float, whole: 
     Args:
         parts: estimates.
         total: estimate of the total.
-        part: variance of the noise on a part.
+        part: variance of the noise on a part, or on each.
         shared: its covariance with that on the total.
         whole: variance of the noise on the total.
         rows: number of rows, at least 1.

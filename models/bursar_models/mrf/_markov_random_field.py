@@ -18,7 +18,7 @@ from bursar_models._portable import Model
 from bursar_models._tables import Categories, Output
 from bursar_models.arrays import FloatArray, IntArray, frozen
 from bursar_models.budget import Receipt, ReleaseNoise
-from bursar_models.mrf._direct import MOST_FITTED, between, fitted_to_pairs
+from bursar_models.mrf._direct import MOST_FITTED, between, excess, fitted_to_pairs
 from bursar_models.mrf._estimation import ESTIMATORS, Estimator
 from bursar_models.mrf._graph import Graph, check_exact, is_exact, pairs_apart
 from bursar_models.mrf._inference import Calibrated, cached_tree, calibrate, draw, exact, gibbs, loopy, sum_to
@@ -173,8 +173,7 @@ class MarkovRandomField(Model):
         """
         found = self.conditional(columns, {})
         names = (columns,) if isinstance(columns, str) else tuple(columns)
-        within = any(set(names) <= set(clique) for clique in self.cliques_)
-        if len(names) < 2 or within or self.n_rows is None or self.homogeneous_chain:
+        if self._within(names) or self.n_rows is None or self.homogeneous_chain:
             return found
         observed, rows = self._evidence().observed, max(self.n_rows, 1.0)
         if (table := observed(names)) is not None:
@@ -438,7 +437,7 @@ class MarkovRandomField(Model):
     def _interval_rows(self, names: tuple[str, ...], known: Mapping[str, int], z: float) -> list[Interval]:
         evidence = self._evidence()
         given = {name: self._variable(name).states[state] for name, state in known.items()}
-        cells = self.conditional(names, given)
+        cells = self.conditional(names, given) if given else self.marginal(names)
         every = (*names, *known)
         about = "a released table has it" if evidence.observed(every) else "no table has it: bounds from smaller ones"
         ends = evidence.conditional(names, known, z)[1] if known else evidence.bounds(names, z)
@@ -464,7 +463,30 @@ class MarkovRandomField(Model):
         sizes = {variable.name: len(variable.states) for variable in self.variables_}
         rows = max(self.n_rows or 0.0, 1.0)
         chosen = [one.count_std for one in self.noise if one.name == "choice of a pair"]
-        return Evidence(tables, sizes, rows, self.marginal, self.unexplained, max(chosen, default=None))
+        choice = max(chosen, default=None)
+        return Evidence(tables, sizes, rows, self.marginal, self.unexplained, choice, self._apart)
+
+    def _apart(self, columns: tuple[str, ...]) -> tuple[FloatArray, float] | None:
+        """Return the graph's probabilities of columns that no clique has together, and how far off it is of such."""
+        if self._within(columns):
+            return None
+        return self.conditional(columns, {}), self._excess
+
+    @cached_property
+    def _excess(self) -> float:
+        """Mean `excess` of the released pairs that no clique has."""
+        pairs = {tuple(sorted(table.columns)) for table in self.tables_ if table.counts.ndim == 2}
+        found, cells, evidence = 0.0, 1, self._evidence()
+        for pair in sorted(pairs):
+            if self._within(pair) or (table := evidence.observed(pair)) is None:
+                continue
+            one = excess(self.conditional(pair, {}), table.counts, table.std, evidence.rows)
+            found, cells = found + one * table.counts.size, cells + table.counts.size
+        # No less than what noise hides of all of them.
+        return max(found / cells, math.sqrt(2.0 / cells))
+
+    def _within(self, columns: tuple[str, ...]) -> bool:
+        return len(columns) < 2 or any(set(columns) <= set(clique) for clique in self.cliques_)
 
     def _state(self, name: str, value: Any) -> int:
         return int(self._variable(name).encode([value])[0])
