@@ -247,7 +247,7 @@ class MixtureOfRegressions(TableText, Estimator, Model):
         noise_std_: standard deviation of the target given features and component, shape (k,), positive.
         symmetric: True for two components b and -b of equal weight without intercept; the start decides which is b.
         feature_means_: means of the features in the first release, shape (d,), shrunk as far as noise explains them;
-            None without an intercept, and in releases of older servers.
+            None in releases of older servers.
         feature_covariance_: their covariance, shape (d, d), shrunk in the same way: forecasts draw features from both.
         columns: names of the features in their order; empty if they have none.
         target: name of the explained column; empty if it has none.

@@ -1513,7 +1513,7 @@ class GradientEMModel(_message.Message):
     def noise(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ReleaseNoise]: ...
     @_builtins.property
     def feature_means(self) -> _types_pb2.Tensor:
-        """(n_columns,) means of features: of regressions with an intercept. Missing covariates also have standard deviations, which stand for
+        """(n_columns,) means of features: of regressions. Missing covariates also have standard deviations, which stand for
         features that are null when it predicts.
         """
 
@@ -1525,7 +1525,7 @@ class GradientEMModel(_message.Message):
 
     @_builtins.property
     def feature_covariance(self) -> _types_pb2.Tensor:
-        """(n_columns, n_columns): covariance of features in the first release. Of mixtures of regressions with an intercept."""
+        """(n_columns, n_columns): covariance of features in the first release. Of mixtures of regressions."""
 
     def __init__(
         self,

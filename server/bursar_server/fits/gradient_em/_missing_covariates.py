@@ -94,7 +94,7 @@ class MissingCovariates:
         variance = _shrunk(about, noise * d**0.5 / present)
         y_about = y_second - y_mean**2 + (y_mean - shift[-1]) ** 2
         spread = _regression.cautious(float(y_about), noise) ** 0.5
-        return View(rows, spread, shift, np.diag(variance**-0.5), present)
+        return View(rows, spread, shift, np.diag(variance**-0.5), present, means=middle)
 
     def start(self, view: View) -> State:
         """Implement `Model.start`: zero, because a single component needs no random start."""

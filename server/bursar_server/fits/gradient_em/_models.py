@@ -55,7 +55,8 @@ class View:
             about 1.
         present: share of rows in which each feature is present, (features,).
         line: slopes of one regression of all rows on the working features, (features,); () where the look has none.
-        covariance: covariance of features in the frame's units, (features, features); () where the look has none.
+        means: means of the features in the frame's units, (features,); () where the look has none.
+        covariance: their covariance about these means, (features, features); () where the look has none.
     """
 
     rows: float
@@ -64,6 +65,7 @@ class View:
     whitener: FloatArray
     present: FloatArray
     line: FloatArray = field(default_factory=lambda: np.empty(0))
+    means: FloatArray = field(default_factory=lambda: np.empty(0))
     covariance: FloatArray = field(default_factory=lambda: np.empty(0))
 
     @property

@@ -68,13 +68,16 @@ def view_of_moments(
     noise = noise_std * size / rows
     mean = np.clip(moments[0, 1:] / rows, -1.0, 1.0)
     second = np.clip(moments[1:, 1:] / rows, -1.0, 1.0)
-    shift = near_middle(mean, noise / 2.0**0.5) if intercept else zero(frame)
+    means = near_middle(mean, noise / 2.0**0.5)
+    shift = means if intercept else zero(frame)
     about = second - np.outer(mean, mean) + np.outer(mean - shift, mean - shift)
     features = _features(about[:-1, :-1], noise)
     spread = cautious(float(about[-1, -1]), noise) ** 0.5
     line = features.line(about[:-1, -1], noise / 2.0**0.5)
     line *= min(1.0, spread / max(float(np.linalg.norm(line)), 1e-300))
-    return View(rows, spread, shift, features.whitener, np.ones(size - 2), line, features.covariance)
+    about_means = features if intercept else _features((second - np.outer(mean, mean))[:-1, :-1], noise)
+    present = np.ones(size - 2)
+    return View(rows, spread, shift, features.whitener, present, line, means[:-1], about_means.covariance)
 
 
 @dataclass(frozen=True)
@@ -194,10 +197,11 @@ def answer(frame: GradientFrame, view: View, state: State, *, intercept: bool) -
     """Return slopes, intercepts and noise in the data's own units."""
     unit, centre = frame.unit, frame.centre
     coefficients = _slopes(frame, view, state.theta, intercept=intercept)
-    if not intercept:  # the look is about 0 then, and tells no means
-        return Answer(coefficients, np.zeros(len(state.theta)), state.sigma * unit[-1])
-    means = centre[:-1] + unit[:-1] * view.shift[:-1]
-    intercepts = centre[-1] + unit[-1] * (view.shift[-1] + state.theta[:, 0]) - coefficients @ means
+    intercepts = np.zeros(len(state.theta))
+    if intercept:
+        origin = centre[:-1] + unit[:-1] * view.shift[:-1]
+        intercepts = centre[-1] + unit[-1] * (view.shift[-1] + state.theta[:, 0]) - coefficients @ origin
+    means = centre[:-1] + unit[:-1] * view.means
     covariance = view.covariance * np.outer(unit[:-1], unit[:-1]) if view.covariance.size else None
     return Answer(coefficients, intercepts, state.sigma * unit[-1], feature_means=means, feature_covariance=covariance)
 
