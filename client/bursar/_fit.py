@@ -131,8 +131,7 @@ def preview(connection: Connection, request: Request, asked: Asked) -> Preview:
     kind = kind_of(request)
     message = kind.message(request, asked)
     answer = connection.ask(connection.fits.Preview, fit_pb2.PreviewRequest(**{kind.name: message}))
-    transforms = asked.transforms(message.columns, request.transform) if hasattr(request, "transform") else ()
-    return preview_from(answer, message.columns, transforms)
+    return preview_from(answer, message.columns)
 
 
 def columns_of(request: Request, asked: Asked) -> list[str]:

@@ -11,7 +11,7 @@ from bursar_models.arrays import FloatArray
 from bursar_models.budget import Price, Pure, Rho, Spend
 from bursar_models.errors import InvalidRequestError
 from bursar_models.expected_rows import Guess, Like, rows_like
-from bursar_models.forecasts import REPLICATES, Forecast, factors_of, foretold, scaled
+from bursar_models.forecasts import Forecast, factors_of, foretold, replicates_of, scaled
 from bursar_models.schema import Column
 
 MOST_ROWS, MOST_NUMBERS = 20_000, 200_000
@@ -36,20 +36,22 @@ def forecast(
     m = most_rows(len(columns), n)
     values = rows_like(like, columns, m, seed=0)
     amount = Pure(spend.epsilon * (n / m)) if isinstance(spend, Pure) else Rho(price.rho * (n / m) ** 2)
-    models = []
-    for done in range(REPLICATES):
+    models = [run(amount, values)]
+    replicates = replicates_of(models[0])
+    for done in range(1, replicates):
+        report(done, replicates)
         models.append(run(amount, values))
-        report(done + 1, REPLICATES)
+    report(replicates, replicates)
     errors = foretold(models, values)
     if not errors:
         raise InvalidRequestError.of("like", f"foretells nothing of a {type(models[0]).__name__}; leave it out")
-    if factors := factors_of(models[0], like):
+    if factors := factors_of(models[0], like, columns):
         errors = scaled(errors, factors)
     low, middle, high = ({name: found[place] for name, found in errors.items()} for place in range(3))
     return Forecast(
         like=_said(like),
         guessed=not isinstance(like, Model) or like.receipt is None,
-        replicates=REPLICATES,
+        replicates=replicates,
         rows=m,
         expected=middle,
         low=low,

@@ -17,14 +17,19 @@ import scipy
 
 from bursar_models._gaussian_mixture import GaussianMixture
 from bursar_models._kmeans import KMeans, squared_distances
+from bursar_models._line_forecasts import coefficient_errors, line_factors
 from bursar_models._lloyd import lloyd
 from bursar_models._regressions import LinearRegression, MixtureOfRegressions
 from bursar_models._symmetric_mixture import SymmetricMixture
 from bursar_models.arrays import FloatArray
 from bursar_models.mrf import MarkovRandomField
+from bursar_models.schema import Column
 
 REPLICATES = 12
 """Number of fits of a forecast: their median has a relative error of about a quarter by column, less over several."""
+
+_OF_LINES = 16
+"""The same for regressions, whose fits take a twentieth of a second and have few numbers."""
 
 _RANGE = 10, 90
 """Percentiles of the errors of single fits that are a forecast's range."""
@@ -77,21 +82,23 @@ below which they do: rows that are no mixture have several answers. Chosen on 22
 _SEPARATED: Factors = (1 / 20, 1.0, 32.0)
 """Factors for FitSeparatedGMM, chosen on five real tables: noise decides how many groups are found, too."""
 
-_LINES: Factors = (1 / 5, 1.0, 4.0)
-"""The same for regressions with a regression as prior: chosen for 95 in 100 on half of the real tables, with which nine
-in ten of the other half and of planted tables are in the range. Without them six in ten are.
-"""
+
+def replicates_of(model: Any) -> int:
+    """Return the number of fits of a forecast for models like this one."""
+    return _OF_LINES if isinstance(model, LinearRegression | MixtureOfRegressions) else REPLICATES
 
 
-def factors_of(model: Any, like: Any) -> Factors | None:
+def factors_of(model: Any, like: Any, columns: Sequence[Column]) -> Factors | None:
     """Return factors on errors where rows like these foretell too little of a model's; None where they foretell it.
 
     Args:
         model: a release of the fit on such rows.
         like: what the rows are drawn from.
+        columns: public schema of the rows.
     """
     if isinstance(model, LinearRegression | MixtureOfRegressions):
-        return _LINES if isinstance(like, LinearRegression | MixtureOfRegressions) else None
+        is_line = isinstance(like, LinearRegression | MixtureOfRegressions)
+        return line_factors(model, like, columns) if is_line else None
     if not isinstance(model, GaussianMixture):
         return None
     if model.separation is not None:
@@ -123,8 +130,9 @@ def foretold(models: Sequence[Any], rows: Mapping[str, FloatArray]) -> dict[str,
     """Return low, middle and high errors of fits of the same request to the same rows, by name.
 
     mean_error and coef_error are distances by column from the middle of all fits, over components as a root mean
-    square. table_error is the total variation distance from the rows' own table, at the worst released table.
-    relative_sse is the sum of squares over that of Lloyd's algorithm.
+    square; those of coefficients are put together over columns, in proportion to the models' own errors. table_error is
+    the total variation distance from the rows' own table, at the worst released table. relative_sse is the sum of
+    squares over that of Lloyd's algorithm.
 
     Args:
         models: at least three releases of one request, models of one class.
@@ -144,12 +152,13 @@ def foretold(models: Sequence[Any], rows: Mapping[str, FloatArray]) -> dict[str,
                 found |= _summaries("relative_sse", (), _relative_sse(models, X)[:, None])
             return found
         case LinearRegression() | MixtureOfRegressions():
-            return _summaries("coef_error", first.columns, spreads([np.atleast_2d(one.coef_) for one in models]))
+            errors = spreads([np.atleast_2d(one.coef_) for one in models])
+            return _summaries("coef_error", first.columns, coefficient_errors(models, errors))
     return {}
 
 
 def _summaries(name: str, columns: Sequence[str], errors: FloatArray) -> dict[str, tuple[Number, Number, Number]]:
-    """Return percentiles of errors, shape (fits, columns) or (fits, 1) without names of columns."""
+    """Return percentiles of errors, shape (samples, columns) or (samples, 1) without names of columns."""
     found = np.percentile(errors, [_RANGE[0], 50, _RANGE[1]], axis=0)
     if not columns:
         return {name: (float(found[0, 0]), float(found[1, 0]), float(found[2, 0]))}

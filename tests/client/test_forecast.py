@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ SPEND = bursar.rho(0.1)
 HEIGHT = NumericColumn("height", "", 100.0, 220.0)
 WEIGHT = NumericColumn("weight", "", 30.0, 150.0)
 ARM = CategoricalColumn("group", "", ("control", "treated"))
-ONE = np.ones((1, 1))
+COLUMNS = HEIGHT, WEIGHT
+ONE, ONE2 = np.ones((1, 1)), np.ones(2)
 PEOPLE = bursar.GaussianMixture(
     weights_=np.array([0.6, 0.4]),
     means_=np.array([[140, 60], [180, 100]]),
@@ -57,7 +59,7 @@ def test_every_fit_is_foretold(toy: bursar.Dataset, request_: Any, like: Any, na
     found = toy.preview(request_, spend=SPEND, like=like)
     assert toy.remaining() == before
     assert found.forecast is not None
-    assert found.forecast.replicates == REPLICATES
+    assert found.forecast.replicates == (16 if name == "coef_error" else REPLICATES)
     assert found.forecast.rows == toy.public_rows
     assert found.forecast.guessed
     low, middle, high = found.forecast.low[name], found.expected[name], found.forecast.high[name]
@@ -75,9 +77,56 @@ def test_every_fit_is_foretold(toy: bursar.Dataset, request_: Any, like: Any, na
 def test_mixtures_and_regressions_from_regressions_have_a_wide_range() -> None:
     """A mixture as prior knows the features of a regression, and shows one of several answers of a mixture."""
     line = bursar.LinearRegression(np.ones(2), 0.0, 1.0)
-    assert factors_of(PEOPLE, PEOPLE) == (1 / 3, 1.0, 16.0)
-    assert factors_of(line, PEOPLE) is None
-    assert factors_of(line, line) == (1 / 5, 1.0, 4.0)
+    lines = bursar.MixtureOfRegressions(np.ones((2, 2)), np.arange(2.0), np.ones(2) / 2, np.ones(2))
+    assert factors_of(PEOPLE, PEOPLE, COLUMNS) == (1 / 3, 1.0, 16.0)
+    assert factors_of(line, PEOPLE, COLUMNS) is None
+    assert factors_of(line, line, COLUMNS) == (1 / 4, 1.0, 4.0)
+    assert factors_of(lines, line, COLUMNS) == (1 / 5, 1.0, 8.0)
+
+
+@pytest.mark.parametrize(("chance", "factor"), [(0.009, 1.5), (0.011, 1.0)])
+def test_a_line_that_its_own_counts_contradict_foretells_more_error(
+    chance: float, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ends move with the middle."""
+    goodness = Goodness("counts", 1.0, 0.1, 0.5, chance, False, "")
+    monkeypatch.setattr(bursar.LinearRegression, "goodness", goodness)
+    line = bursar.LinearRegression(np.ones(2), 0.0, 1.0)
+    assert factors_of(line, line, COLUMNS) == (factor / 4, factor, factor * 4)
+
+
+@pytest.mark.parametrize(("count_std", "hidden"), [(1.0, 0.0), (2.4, 0.0), (2.6, 0.5), (99.0, 1.0)])
+def test_directions_that_noise_hides_foretell_less_error(count_std: float, hidden: float) -> None:
+    """Variances are 1e-2 and 1e-1 in squared half-widths of the bounds; noise is 4 / 1000 of that on a count."""
+    one = bursar.MixtureOfRegressions(
+        np.ones((1, 2)),
+        np.zeros(1),
+        np.ones(1),
+        np.ones(1),
+        feature_means_=np.array([160.0, 90.0]),
+        feature_covariance_=np.diag([36.0, 360.0]),
+        columns=("height", "weight"),
+        target="age",
+        noise=(bursar.ReleaseNoise("look", 10, count_std, 1.0, 0.0, 1),),
+        n_rows=1000.0,
+    )
+    assert factors_of(one, one, COLUMNS)[1] == pytest.approx((1 / 6) ** hidden)  # type: ignore[index]
+    two = dataclasses.replace(one, coef_=np.ones((2, 2)), intercept_=np.zeros(2), weights_=ONE2 / 2, noise_std_=ONE2)
+    assert factors_of(two, one, COLUMNS)[1] == 1.0  # type: ignore[index]
+
+
+def test_errors_of_coefficients_are_put_together_over_columns() -> None:
+    """A column whose errors are by chance all 0 has those of the others, in proportion to what the models say."""
+
+    def line(move: float) -> bursar.LinearRegression:
+        trace = bursar.GradientTrace("recentred", np.zeros((2, 1, 3)), np.array([[1.0, 3.0, 1.0]]), ONE[0], 1.0, 1)
+        coef, columns = np.array([5.0 + move, 1.0]), ("a", "b")
+        return bursar.LinearRegression(coef, 0.0, 1.0, columns=columns, target="y", trace=trace)
+
+    low, middle, high = foretold([line(move) for move in (-2.0, -1.0, 0.0, 1.0, 2.0)], {})["coef_error"]
+    for one in (low, middle, high):
+        assert one["b"] == pytest.approx(3 * one["a"])  # type: ignore[index]
+    assert high["a"] > 0.5  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("chance", "factor"), [(0.009, 2.0), (0.011, 1.0)])
@@ -88,8 +137,8 @@ def test_a_prior_that_its_own_sums_contradict_foretells_more_error(
     goodness = Goodness("sums", 1.0, 0.1, 0.5, chance, False, "")
     monkeypatch.setattr(bursar.GaussianMixture, "goodness", goodness)
     like = released("full", 1, steps=1)
-    assert factors_of(like, like) == (1 / 3, factor, 16.0)
-    assert factors_of(PEOPLE, like) == factors_of(like, PEOPLE) == (1 / 3, 1.0, 16.0)
+    assert factors_of(like, like, COLUMNS) == (1 / 3, factor, 16.0)
+    assert factors_of(PEOPLE, like, COLUMNS) == factors_of(like, PEOPLE, COLUMNS) == (1 / 3, 1.0, 16.0)
 
 
 def test_factors_are_of_every_column() -> None:
