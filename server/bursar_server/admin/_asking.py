@@ -86,7 +86,9 @@ def ask_manifest(name: str, columns: Names, csv: Place | None) -> dict[str, Any]
 def _column(name: str, kind: pa.DataType | None, decimal: str, thousands: str) -> dict[str, Any] | None:
     """Ask for one column until the answers are a column; None to leave it out."""
     while True:
-        word = _choice(name, (*TEMPLATES, _SKIP), template_of(name, kind), show=False)
+        # A list or a record can be no column as it is.
+        proposed = _SKIP if kind is not None and pa.types.is_nested(kind) else template_of(name, kind)
+        word = _choice(name, (*TEMPLATES, _SKIP), proposed, show=False)
         if word == _SKIP:
             return None
         template = TEMPLATES[word]

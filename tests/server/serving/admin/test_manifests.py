@@ -19,8 +19,8 @@ from bursar_server.tables._manifest import Manifest
 from tests.refresh_reference import EXAMPLE
 
 
-def _run(*words: object) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(main, ["manifest", *map(str, words)])
+def _run(*words: object, answers: str = "") -> click.testing.Result:
+    return click.testing.CliRunner().invoke(main, ["manifest", *map(str, words)], input=answers)
 
 
 def _filled(text: str) -> str:
@@ -93,6 +93,18 @@ def test_a_skeleton_of_a_header_knows_how_the_file_is_written(tmp_path: Path) ->
     assert "people, 4 columns" in _run("check", tmp_path / "m.toml").output
     file.write_bytes("\ufeffage,région\n".encode())
     assert "[csv]" not in _run("new", "--csv", file).output
+
+
+def test_what_can_be_no_column_is_told_before_it_is_declared(tmp_path: Path) -> None:
+    """An import would refuse lists and records, after all questions were answered."""
+    file = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"visits": [[1, 2]], "at": [{"ward": 1}], "age": [47]}), file)
+    output = _run("new", "--parquet", file).output
+    assert [column["kind"] for column in tomllib.loads(output)["columns"]] == ["TODO", "TODO", "numeric"]
+    assert output.count("which no column can be: remove it, or use --sql") == 2
+    answers = ("", "", "", "none", "", "", "", "number", "0", "110", "", "")
+    asked = _run("new", "--parquet", file, "--ask", answers="".join(f"{one}\n" for one in answers))
+    assert [column["name"] for column in tomllib.loads(asked.stdout)["columns"]] == ["age"]
 
 
 def test_a_skeleton_of_a_database(tmp_path: Path) -> None:
