@@ -199,7 +199,10 @@ class Sketch(Portable):
 
         Near 1 the frequencies are too low to separate clusters, near 0 too high to detect them: sigma is wrong.
         """
-        energy = float(np.square(np.abs(self.moments())).mean()) - 2 * self.moment_std() ** 2
+        noise = self.moment_std()
+        energy = (
+            float(np.square(np.abs(self.moments())).mean()) - 2 * noise * noise
+        )  # ** would raise for files of 1e300
         return min(max(energy, 0.0), 1.0)
 
     def snr(self) -> float:
@@ -487,7 +490,8 @@ def predicted_snr(
     n, alpha_r = max(n_rows, 1.0), frequencies_per_row / m
     scale = _first_harmonic(signature)
     sampling = _sampling_variance(n, alpha_r, signature, energy)
-    return energy / (sampling + 2 * (scale * noise_std / (alpha_r * n)) ** 2)
+    noise = scale * noise_std / (alpha_r * n)
+    return energy / (sampling + 2 * noise * noise)
 
 
 def _sampling_variance(n: float, alpha_r: float, signature: Signature, energy: float) -> float:

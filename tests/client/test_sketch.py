@@ -116,6 +116,14 @@ def test_a_table_of_one_row_has_a_finite_ratio() -> None:
     assert 1e15 < ratio < math.inf
 
 
+def test_a_sketch_of_noise_alone_shows_itself() -> None:
+    """Whatever a file says its noise is: the signal is none."""
+    for noise_std in (1e160, 1e308):
+        loud = replace(SKETCH, noise_std=noise_std)
+        assert (loud.snr(), loud.energy()) == (0.0, 0.0)
+        assert "SNR" in repr(loud)
+
+
 def test_energy_is_measured_without_the_noise() -> None:
     """The mean square of the moments less that of the noise; never below 0 or above 1."""
     rows = some_rows(10, 1000)

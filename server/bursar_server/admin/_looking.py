@@ -110,7 +110,7 @@ class Look:
 def record(report: ImportReport) -> dict[str, Any]:
     """Return the report's counts for programs, without examples."""
     columns = [{name: n for name, n in asdict(column).items() if name != "examples"} for column in report.columns]
-    names = ("rows_read", "null_rows", "rows_without_unit", "rows_over_cap")
+    names = ("rows_read", "null_rows", "rows_without_value", "rows_without_unit", "rows_over_cap")
     return {**{name: getattr(report, name) for name in names}, "columns": columns}
 
 
@@ -149,6 +149,12 @@ def _lines(report: ImportReport) -> Iterator[str]:
 
 
 def _warnings(report: ImportReport) -> Iterator[str]:
+    if report.share(report.rows_without_value) > WARNED:
+        lost = f"{report.rows_without_value:,} rows without any value, {report.percent(report.rows_without_value)}"
+        yield f"{lost}: of a CSV file, those with too few or too many cells, too; an unquoted comma makes one more"
+    if report.share(report.rows_over_cap) > WARNED:
+        over = f"{report.rows_over_cap:,} rows are over their unit's cap, {report.percent(report.rows_over_cap)}"
+        yield f"{over}: a larger max_rows keeps them, and needs more noise"
     for column in report.columns:
         if report.share(column.bad) > WARNED:
             yield f"{column.name}: {column.bad:,} values are bad, {report.percent(column.bad)}"

@@ -99,6 +99,7 @@ class ImportReport:
 
     Attributes:
         null_rows: number of rows that lack a required number, category or unit.
+        rows_without_value: number of those whose every cell is empty, as of CSV records with too few or too many cells.
         rows_without_unit: number of those that lack the unit alone.
         rows_over_cap: number of rows left out because their unit had more than the cap.
         fingerprint: digest by which the table is recognised (`Fingerprint`); kept out of `repr`.
@@ -108,6 +109,7 @@ class ImportReport:
     directory: Path
     rows_read: int
     null_rows: int
+    rows_without_value: int
     rows_without_unit: int
     rows_over_cap: int
     columns: tuple[ColumnReport, ...]
@@ -162,12 +164,16 @@ class _Counts:
     columns: tuple[ColumnReport, ...]
     rows_read: int = 0
     null_rows: int = 0
+    rows_without_value: int = 0
     rows_without_unit: int = 0
     rows_over_cap: int = 0
 
     def add(self, cells: Sequence[pa.Array], raw: Sequence[Raw], block: Block, manifest: Manifest) -> None:
         self.rows_read += len(block.present)
         self.null_rows += len(block.present) - block.rows
+        unknown = pa.array(~np.logical_or.reduce([is_known(x) for x in raw]))
+        empty = [is_empty(array.filter(unknown), column) for array, column in zip(cells, manifest.columns, strict=True)]
+        self.rows_without_value += int(np.count_nonzero(np.logical_and.reduce(empty)))
         self.columns = tuple(
             counts.plus(given, parsed, column, block.present)
             for counts, given, parsed, column in zip(self.columns, cells, raw, manifest.columns, strict=True)

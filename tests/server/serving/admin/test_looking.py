@@ -162,6 +162,16 @@ def test_a_table_that_is_mostly_bad_is_not_registered(admin: Admin) -> None:
     admin.ok("import", *_hospital(admin, [*bad, *GOOD]), *TOTAL, "--accept-bad-rows", "1/2")
 
 
+def test_records_of_another_length_are_red(admin: Admin) -> None:
+    """Cells of such a record belong to no column, so that counts by column would not tell what is wrong."""
+    broken = [f"{line},more" for line in GOOD[:5]]
+    output = admin.ok("import", *_hospital(admin, [*broken, *GOOD[5:]]), *TOTAL, "--dry-run")
+    assert "5 rows without any value, 12.5%: of a CSV file, those with too few or too many cells, too" in output
+    crowded = [line.replace(f"p{i},", "p0,") for i, line in enumerate(GOOD)]
+    output = admin.ok("import", *_hospital(admin, crowded), *TOTAL, "--dry-run")
+    assert "38 rows are over their unit's cap, 95.0%: a larger max_rows keeps them, and needs more noise" in output
+
+
 def test_a_table_without_rows_is_not_registered(admin: Admin) -> None:
     """A header alone promises a total to nobody, permanently; who means it says so."""
     words, before = ("import", *_hospital(admin, []), *TOTAL), admin.verified.head
