@@ -142,17 +142,22 @@ class Evidence:
         model has each of them from all tables with its columns, which know sums better than one table does. Outside of
         cliques see `between`.
         """
-        apart, shape = self.apart(columns), observed.counts.shape
+        apart = self.apart(columns)
         if apart is not None:
             return between_variances(apart[0], observed.counts, observed.std, self.rows, apart[1])
         # A share is a cell over the total, whose noise moves cells of many rows most.
-        found = (self._std(()) * (self.marginal(columns) - 1 / observed.counts.size)) ** 2
+        total = self._std(()) * (self.marginal(columns) - 1 / observed.counts.size)
+        return np.asarray(total**2 + self._effects(columns))
+
+    def _effects(self, columns: tuple[str, ...], *, beside: tuple[str, ...] = ()) -> float:
+        """Return the variance of the noise in a cell by effects of columns, but for those of `beside` alone."""
+        found = 0.0
         for size in range(1, len(columns) + 1):
-            for part in combinations(range(len(columns)), size):
-                others = math.prod(shape[place] for place in range(len(shape)) if place not in part)
-                own = math.prod(1 - 1 / shape[place] for place in part)
-                found = found + (self._std(tuple(columns[place] for place in part)) / others) ** 2 * own
-        return np.asarray(found)
+            for part in combinations(columns, size):
+                others = math.prod(self.sizes[name] for name in columns if name not in part)
+                own = math.prod(1 - 1 / self.sizes[name] for name in part)
+                found += 0.0 if set(part) <= set(beside) else (self._std(part) / others) ** 2 * own
+        return found
 
     def _std(self, columns: tuple[str, ...]) -> float:
         """Return the standard deviation of the noise on a cell of columns of a released table."""
@@ -206,13 +211,17 @@ class Evidence:
             upper = np.minimum(high / below, 1.0) if below > 0 else nothing[1]
             return cells, (np.minimum(low / above if above > 0 else nothing[0], upper), upper)
         # Cells of the state share the noise of their total, which other tables tell, too.
-        noise, apart = (observed.std / self.rows) ** 2, max(observed.moved(joint, self.rows), 1.0)
-        alone = self.observed(tuple(given))
-        whole = min(apart * noise, (alone.std / self.rows) ** 2 if alone else math.inf)
-        part: FloatArray | float = noise
-        if self.apart(every) is not None:
-            part = _at(self.noise(every, observed), state) / self.rows**2
-        parts = part * (1 - 1 / apart) + whole / apart**2
+        apart, alone = max(observed.moved(joint, self.rows), 1.0), self.observed(tuple(given))
+        whole = apart * (observed.std / self.rows) ** 2
+        if alone is not None:
+            whole = min(whole, float(self.noise(tuple(given), alone)[state]) / self.rows**2)
+        own: FloatArray | float
+        if self.apart(every) is None:
+            # Effects of the columns, of which cells without rows keep a part.
+            own = self._effects(every, beside=tuple(given)) / max(1 - 1 / joint.size, 0.5)
+        else:
+            own = _at(self.noise(every, observed), state)
+        parts = own / self.rows**2 * (1 - 1 / apart) + whole / apart**2
         low, high = _ratios(joint, total, parts, whole / apart, whole, self.rows, z)
         return cells, (low, high)
 
