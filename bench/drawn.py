@@ -10,6 +10,8 @@ the fit. A fit of fewer components than there are groups is "fewer", and has no 
 one at each group is "lost", and its intervals are counted apart. Coverage and width are those of `intervals.py`.
 
 mixtures, kmeans: FitDPEM; kmeans has targets over the population as `intervals.py` has.
+reports: the last release of FitDPEM's k-means, 50 times for each seed, about the centres of one fit, in floating point:
+    four fits of a few clusters say little about widths.
 gradients, lines: FitGradientEM, groups of one variance, and one to three regressions.
 separated: FitSeparatedGMM, groups 6 to 20 deviations apart.
 sketches: k-means and mixtures decoded from FitSketchKMeans.
@@ -204,6 +206,29 @@ def kmeans(number: int, seeds: int) -> Json:
     return line_of(setting, trials, preview_of(request, setting, setting.table))
 
 
+def reports(number: int, seeds: int) -> Json:
+    """Measure the intervals of k-means over many draws of rows and noise about one fit's centres."""
+    setting, rng = drawn(number), generator(17, number)
+    request, population = bursar.DPEM(n_components=len(setting.means), mode="kmeans"), setting.rows(60_000, 10**6)
+    model: Any = fitted(request, spend_of(setting.epsilon), setting.table, array_rows(setting.rows(setting.n, 0)))
+    report, nearest, trials = model.report, model.predict(population), []
+    u = population - model.cluster_centers_[nearest]
+    u *= np.minimum(1.0, report.radii[nearest] / np.maximum(np.linalg.norm(u, axis=1), 1e-12))[:, None]
+    (k, d), radii = report.sums.shape, report.radii[:, None]
+    inside = np.eye(k)[nearest]
+    for _ in range(50 * seeds):
+        weights = rng.multinomial(setting.n, np.full(len(population), 1 / len(population)))
+        members = inside * weights[:, None]
+        one = replace(
+            report,
+            counts=members.sum(axis=0) + report.count_std * rng.standard_normal(k),
+            sums=members.T @ u + report.sum_std * radii * rng.standard_normal((k, d)),
+            squares=members.T @ u**2 + report.square_std * radii**2 * rng.standard_normal((k, d)),
+        )
+        trials.append(cluster_tallies(replace(model, report=one), population))
+    return setting.facts | {"kinds": joined(trials)}
+
+
 def lines(number: int, seeds: int) -> Json:
     """Measure one to three regressions by FitGradientEM, 2.5 to 6 noise levels apart."""
     setting, rng, trials = drawn(number), generator(13, number), []
@@ -344,6 +369,7 @@ def spends(number: int, seeds: int) -> Json:
 PARTS: dict[str, Callable[[int, int], Json]] = {
     "mixtures": mixtures,
     "kmeans": kmeans,
+    "reports": reports,
     "gradients": gradients,
     "lines": lines,
     "separated": separated,
