@@ -20,6 +20,7 @@ from bursar_server.fits.mixtures.decoding import Released
 from bursar_server.fits.mixtures.em import Mixture, recentred_step
 from bursar_server.fits.mixtures.radius_statistics import RADIUS_LATTICE, radius_statistic
 from bursar_server.fits.separated_gmm import _aggregate, _locate, _refine, _run, _tree
+from bursar_server.fits.separated_gmm._answer import weight_errors
 from bursar_server.fits.separated_gmm._estimate import (
     Estimate,
     Moment,
@@ -511,6 +512,20 @@ def test_errors_are_about_those_that_occur() -> None:
         order = [int(np.argmin(np.linalg.norm(array(model.means) - mean, axis=1))) for mean in APART]
         ratios.append((array(model.means)[order] - APART) / array(model.mean_errors)[order])
     assert 0.5 < float(np.sqrt(np.mean(np.square(ratios)))) < 2.0
+
+
+@pytest.mark.parametrize("weights", [[0.5, 0.5], [0.7, 0.2, 0.1]])
+def test_errors_of_weights_are_those_of_counts_over_their_sum(weights: list[float]) -> None:
+    """Noise on a count is in the sum of all, too: the deviation of 20,000 weights is told to 2 %.
+
+    A planted bug, noise of the count alone, is off by 40 % where two weights are equal.
+    """
+    rng = np.random.default_rng(3)  # noqa: TID251 - of a test
+    true, noise = np.array(weights), 40.0 * np.arange(2.0, 2.0 + len(weights))
+    counts = rng.multinomial(10_000, true, 20_000) + noise * rng.standard_normal((20_000, len(weights)))
+    deviations = (counts / counts.sum(axis=1, keepdims=True)).std(axis=0)
+    assert weight_errors(true, 10_000.0, noise / 10_000) == pytest.approx(deviations, rel=0.02)
+    assert weight_errors(np.ones(1), 100.0, np.array([0.1])) == 0.0
 
 
 @pytest.mark.parametrize("form", [fit_pb2.COVARIANCE_TYPE_FULL, fit_pb2.COVARIANCE_TYPE_DIAG])

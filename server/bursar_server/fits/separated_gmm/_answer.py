@@ -29,7 +29,6 @@ def run(plan: SeparatedPlan, session: Session) -> fit_pb2.SeparatedGMM:
     total = float(np.sum(result.counts))
     weights = result.counts / total
     rows = settings.rows or total
-    errors = np.sqrt(weights * (1.0 - weights) / rows + (result.count_errors / total) ** 2)
     return fit_pb2.SeparatedGMM(
         columns=plan.columns,
         covariance_type=_TYPES[moments],
@@ -38,7 +37,7 @@ def run(plan: SeparatedPlan, session: Session) -> fit_pb2.SeparatedGMM:
         means=tensor_of(plan.own.within(settings.frame.centre + scale * result.means)),
         covariances=tensor_of(_shaped(result.covariances * scale[:, None] * scale, moments)),
         mean_errors=tensor_of(scale * result.mean_errors),
-        weight_errors=tensor_of(errors),
+        weight_errors=tensor_of(weight_errors(weights, rows, result.count_errors / total)),
         covariance_errors=tensor_of(result.covariance_errors),
         iterations=plan.iterations,
         noise=plan.noise,
@@ -47,6 +46,14 @@ def run(plan: SeparatedPlan, session: Session) -> fit_pb2.SeparatedGMM:
         bounds=tensor_of(plan.own.own_box),
         radii=None if radii is None else radius_message(radii, form_std(settings), settings.d),
     )
+
+
+def weight_errors(weights: FloatArray, rows: float, noise: FloatArray) -> FloatArray:
+    """Return standard errors of weights (K,), of sampling and of independent noise on counts, as shares of all rows."""
+    squares = np.square(noise)
+    # A weight is a count over the sum of all, in which its own noise is, too.
+    others = weights**2 * np.maximum(squares.sum() - squares, 0.0)
+    return np.asarray(np.sqrt(weights * (1.0 - weights) / rows + (1.0 - weights) ** 2 * squares + others))
 
 
 def _shaped(covariances: FloatArray, moments: Moments) -> FloatArray:
