@@ -259,6 +259,20 @@ def test_a_plan_of_another_dataset_is_refused(toy: bursar.Dataset, lone: bursar.
             toy.load_plan(tmp_path / "wrong.json")
 
 
+@pytest.mark.parametrize(
+    "spend", [[1], 1, True, "all", 0.5, {}, {"kind": "rho"}, {"kind": []}, {"kind": "rho", "value": "x"}]
+)
+def test_a_spend_that_is_none_is_no_plan(spend: Any, tmp_path: Path) -> None:
+    """Owners read plans that analysts sent: whatever is in one, there is an error and no traceback."""
+    path = tmp_path / "study.json"
+    Study("a", "toy", (FITS[0],), (bursar.rho(0.1),)).save(path)
+    content = json.loads(path.read_text())
+    content["fits"][0]["spend"] = spend
+    path.write_text(json.dumps(content))
+    with pytest.raises(bursar.InvalidRequestError):
+        Study.load(path)
+
+
 @pytest.mark.parametrize("spend", [bursar.rho(0.1), bursar.epsilon_delta(1.0, 1e-6), bursar.pure(0.5), None])
 def test_a_file_keeps_every_amount(spend: Any, tmp_path: Path) -> None:
     """The amounts are equal to the last digit."""

@@ -11,6 +11,7 @@ from typing import Any, Self
 from bursar_models.budget import Amount, EpsilonDelta, Pure, Rho
 from bursar_models.errors import InvalidRequestError
 from bursar_models.files import write_whole
+from bursar_models.requests._json import told
 from bursar_models.requests._request import Request
 
 VERSION = 1
@@ -83,6 +84,8 @@ def _written(spend: Amount) -> dict[str, Any]:
     return {"kind": name, **asdict(spend)}
 
 
-def _read(content: Mapping[str, Any]) -> Amount:
+def _read(content: Any) -> Amount:
+    if not isinstance(content, Mapping):
+        raise ValueError(f"expected a spend, got {told(content)}")
     numbers = {name: one for name, one in content.items() if name != "kind"}
     return _AMOUNTS[content["kind"]](**numbers)
