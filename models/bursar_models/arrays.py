@@ -23,7 +23,10 @@ def frozen(name: str, value: object, shape: tuple[int, ...] | None = None) -> Fl
     Raises:
         ValueError: the shape differs, or an entry is not finite.
     """
-    array = np.array(value, dtype=np.float64)
+    try:
+        array = np.array(value, dtype=np.float64)
+    except OverflowError:  # of a whole number beyond floats, as JSON may have
+        raise ValueError(f"{name}: every entry must be finite") from None
     if shape is not None and array.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
     if not np.isfinite(array).all():

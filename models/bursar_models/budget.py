@@ -472,7 +472,10 @@ def positive(name: str, value: object) -> float:
     Raises:
         InvalidRequestError: the value is not, NaN and non-numbers included.
     """
-    number = float(value) if isinstance(value, numbers.Real) else math.nan
+    try:
+        number = float(value) if isinstance(value, numbers.Real) else math.nan
+    except OverflowError:  # of a whole number beyond floats
+        number = math.inf
     if not 0 < number < math.inf:
         raise InvalidRequestError.of(name, f"must be a positive finite number, got {value!r}")
     return number

@@ -211,6 +211,7 @@ GOOD: dict[str, Any] = {"weights_": [0.5, 0.5], "means_": [[0.0, 0.0], [1.0, 1.0
         ({"means_": [1.0, 2.0]}, r"means_: expected shape \(k, d\)"),
         ({"means_": np.empty((0, 2))}, "k >= 1"),
         ({"means_": [[0.0, np.inf], [1.0, 1.0]]}, "means_: every entry must be finite"),
+        ({"means_": [[0.0, 10**400], [1.0, 1.0]]}, "means_: every entry must be finite"),
         ({"weights_": [1.0]}, r"weights_: expected shape \(2,\), got \(1,\)"),
         ({"weights_": [1.5, -0.5]}, "at least 0"),
         ({"weights_": [0.5, 0.4]}, "expected a sum of 1, got 0.9"),

@@ -16,7 +16,7 @@ from bursar import _convert
 from bursar_proto.v1 import types_pb2
 from tests.each import each
 
-NOT_POSITIVE = [0.0, -1.0, math.nan, math.inf, -math.inf, "0.1", None]
+NOT_POSITIVE = [0.0, -1.0, math.nan, math.inf, -math.inf, 10**400, "0.1", None]
 
 
 @each("value", NOT_POSITIVE)
