@@ -131,7 +131,8 @@ def preview(connection: Connection, request: Request, asked: Asked) -> Preview:
     kind = kind_of(request)
     message = kind.message(request, asked)
     answer = connection.ask(connection.fits.Preview, fit_pb2.PreviewRequest(**{kind.name: message}))
-    return preview_from(answer, message.columns)
+    transforms = asked.transforms(message.columns, request.transform) if hasattr(request, "transform") else ()
+    return preview_from(answer, message.columns, transforms)
 
 
 def columns_of(request: Request, asked: Asked) -> list[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bursar import _convert
 from bursar_models.budget import Price, ReleaseNoise, Remaining
 from bursar_models.forecasts import Forecast
 from bursar_models.text import harmless, html_table, text_table
+from bursar_models.transforms import Transform, names_in_model
 from bursar_models.usefulness import findings
 from bursar_proto.v1 import fit_pb2
 
@@ -61,6 +63,7 @@ class Preview:
             where it is not estimated.
         forecast: with `like`: where numbers of `expected` come from, and how far single fits are from them. None for
             rules of thumb from the public schema.
+        transforms: of the columns; numbers of one with log1p are of its logarithms, and are shown as "log1p(income)".
         preflight: of a separated mixture, whether its components will be found; None for other fits, and if the number
             of rows is neither public nor declared.
     """
@@ -80,6 +83,7 @@ class Preview:
     useless: bool = False
     memory: int | None = None
     forecast: Forecast | None = None
+    transforms: Mapping[str, Transform] = field(default_factory=dict)
 
     @property
     def left_after(self) -> Remaining:
@@ -87,7 +91,7 @@ class Preview:
         return self.available.less(self.price.cost_units)
 
     def noise_in_units(self, release: str) -> dict[str, float]:
-        """Standard deviation of the noise on the sums of a release, by column, in the column's unit times rows.
+        """Standard deviation of the noise on the sums of a release, by column, in the unit of the fit times rows.
 
         Steps that clip rows to less than the widest radius have less noise. Over the number of rows of a component it
         is about the error of that component's mean in one step.
@@ -126,10 +130,14 @@ class Preview:
         facts = [f"{self.left_after} would be left"] if self.affordable else []
         for name in dict.fromkeys(noise.name for noise in self.noise):
             if units := self.noise_in_units(name):
-                facts.append(f"at most, in the columns' units times rows, on sums of {name}: {_by_name(units)}")
-        facts += [_fact(name, value, self.units.get(name)) for name, value in self.expected.items()]
+                sums = _by_name(self.in_space(units))
+                facts.append(f"at most, in the columns' units times rows, on sums of {name}: {sums}")
+        facts += [_fact(name, self.in_space(value), self.units.get(name)) for name, value in self.expected.items()]
         if self.forecast is not None:
-            facts += _forecast_lines(self.forecast)
+            low, high = (
+                {k: self.in_space(v) for k, v in ends.items()} for ends in (self.forecast.low, self.forecast.high)
+            )
+            facts += _forecast_lines(replace(self.forecast, low=low, high=high))
         elif self.expected:
             facts.append(_GUESSED)
         if self.memory is not None:
@@ -137,6 +145,17 @@ class Preview:
         if self.preflight is not None:
             facts += _preflight_lines(self.preflight, self.remaining)
         return [*facts, *(f"warning: {warning}" for warning in self.warnings)]
+
+    def in_space(self, value: float | Mapping[str, float]) -> Any:
+        """Numbers by the names that columns have in the space of the fit; a number alone as it is.
+
+        Args:
+            value: one of `expected`.
+        """
+        if not isinstance(value, Mapping):
+            return value
+        transforms = [self.transforms.get(name, "none") for name in value]
+        return dict(zip(names_in_model(tuple(value), transforms), value.values(), strict=True))
 
 
 def with_forecast(preview: Preview, made: Forecast, widths: Mapping[str, float], target: str | None) -> Preview:
@@ -162,8 +181,10 @@ _WIDE = (
 _GUESSED = "a guess from the public schema alone; like=... (--like) foretells errors and their range"
 
 
-def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Preview:
-    """Return the preview of a fit to `columns`."""
+def preview_from(
+    message: fit_pb2.PreviewResponse, columns: Sequence[str], transforms: Sequence[Transform] = ()
+) -> Preview:
+    """Return the preview of a fit to `columns`, which have `transforms`; none: they have none."""
     return Preview(
         price=_convert.price_from(message.price),
         remaining=_convert.remaining_from(message.remaining, message.remaining),
@@ -179,6 +200,7 @@ def preview_from(message: fit_pb2.PreviewResponse, columns: Sequence[str]) -> Pr
         memory=message.memory or None,
         preflight=_preflight_from(message.preflight) if message.HasField("preflight") else None,
         sum_units=dict(zip(columns, message.sum_units, strict=False)),
+        transforms=dict(zip(columns, transforms, strict=False)),
     )
 
 
@@ -192,7 +214,7 @@ def forecast(preview: Preview) -> str:
     """Return the first of the expected accuracies in few words, and whether the fit is useless."""
     said = ["useless"] * preview.useless
     for name, value in list(preview.expected.items())[:1]:
-        said.append(f"{name} {shown(name, value)}")
+        said.append(f"{name} {shown(name, preview.in_space(value))}")
     return ": ".join(said)
 
 

@@ -47,7 +47,7 @@ def _point(percent: float, found: Preview) -> dict[str, Any]:
     """Return what is shown of one spend; `error` is the first expected number, 0 if there is none."""
     numbers = [each for value in found.expected.values() for each in _numbers(value)]
     verdict = f"affordable, {found.fits_left} like it are left" if found.affordable else "not affordable"
-    lines = [f"{name}: {shown(name, value)}" for name, value in found.expected.items()]
+    lines = [f"{name}: {shown(name, found.in_space(value))}" for name, value in found.expected.items()]
     return {
         "percent": percent,
         "title": f"{found.price}: {verdict}",

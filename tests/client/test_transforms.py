@@ -56,6 +56,17 @@ def test_the_density_is_one_of_own_units() -> None:
     assert np.isfinite(alone.predict_proba([[-1.0], [-7.0]])).all()
 
 
+def test_a_preview_says_which_numbers_are_of_logarithms(toy: bursar.Dataset) -> None:
+    """An error of 0.3 in logarithms is no third of a centimetre."""
+    found = toy.preview(bursar.DPEM(n_components=2, transform={"height": "log1p"}), spend=bursar.rho(0.1))
+    lines = [line for line in repr(found).splitlines() if "on sums of" in line or "a component's mean" in line]
+    assert len(lines) >= 2
+    assert all(" log1p(height) " in line and " weight " in line for line in lines)
+    assert set(found.expected["mean_error"]) == {"height", "weight"}  # type: ignore[arg-type] # by column
+    plain = toy.preview(bursar.DPEM(n_components=2), spend=bursar.rho(0.1))
+    assert "log1p" not in repr(plain)
+
+
 def test_densities_of_transforms_differ_by_the_slope() -> None:
     """A model of the transformed rows says the same but for the volume."""
     X = np.random.default_rng(0).uniform(BOUNDS[0], BOUNDS[1], (50, 2))  # noqa: TID251 - rows of a test
