@@ -270,6 +270,12 @@ def epsilon_text(epsilon: float) -> str:
     return _text(_rounded(epsilon * (1 - _SLACK))) if math.isfinite(epsilon) else "infinite"
 
 
+def odds_factor(epsilon: float) -> float:
+    """Return exp(epsilon), by which odds change at most, in three digits, rounded up; for epsilon up to 700."""
+    with precise():
+        return float(_UP.plus(to_decimal(Fraction(min(epsilon, 700.0))).exp()))
+
+
 def percent_text(share: float | Fraction | None, *, is_left: bool = False) -> str:
     """Return a share in percent, in three digits, "-" for None; a remainder or limit is rounded down, a cost up."""
     if share is None:

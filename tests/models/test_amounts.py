@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import bursar
-from bursar_amounts import COST_UNIT, Part, epsilon_of, epsilon_text, percent_text, rho_of
+from bursar_amounts import COST_UNIT, Part, epsilon_of, epsilon_text, odds_factor, percent_text, rho_of
 from bursar_ledger import (
     Budget,
     ConcentratedEvent,
@@ -136,6 +136,15 @@ def test_what_is_shown_as_left_can_be_asked_for(budget: int, share: float) -> No
     for parts in (2, 20, 100):
         assert Part(budget // parts, budget, Fraction(9), Fraction(0), is_left=True).percent == f"{100 // parts}%"
     assert percent_text(None) == "-"
+
+
+@given(st.floats(1e-6, 700.0))
+@example(5.0)
+def test_odds_never_change_by_more_than_is_said(epsilon: float) -> None:
+    """The factor has three digits, and is rounded up: of epsilon 5 it is 149, not 148."""
+    said = odds_factor(epsilon)
+    assert float(f"{said:.3g}") == said
+    assert math.exp(epsilon) * (1 - 1e-12) <= said <= 1.01 * math.exp(epsilon)
 
 
 def test_a_part_without_a_delta_has_no_epsilon() -> None:

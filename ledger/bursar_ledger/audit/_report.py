@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.resources
-import math
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bursar_amounts import left_share
+from bursar_amounts import left_share, odds_factor
 
 from ..refusals import Refusal
 from ._changes import Changes
@@ -192,7 +191,7 @@ def _account(account: AccountHistory, prefix: str) -> dict[str, object]:
     return {
         "name": account.name,
         "total": _total(account.epsilon, account.delta),
-        "odds": say_number(math.exp(min(account.epsilon, 700.0)), 3),
+        "odds": say_number(odds_factor(account.epsilon), 3),
         "closed": account.closed,
         "spent": say_percent(whole.share),
         "width": _width(whole.share),

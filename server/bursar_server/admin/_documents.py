@@ -6,13 +6,13 @@ Every amount is computed by the functions of `bursar-audit`, so that an auditor 
 from __future__ import annotations
 
 import importlib.metadata
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from bursar_amounts import odds_factor
 from bursar_ledger import Adjacency, DatasetState, Ledger
 from bursar_ledger.audit._formats import InOrder
 from bursar_ledger.audit._history import AccountHistory, history
@@ -81,7 +81,7 @@ class _Facts:
 
     @property
     def factor(self) -> str:
-        return f"{math.exp(min(self.spend.epsilon, 700)):.3g}"
+        return f"{odds_factor(self.spend.epsilon):.3g}"
 
 
 @click.group(cls=InOrder)

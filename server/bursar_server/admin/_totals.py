@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_FLOOR, Context, Decimal
 from statistics import NormalDist
 
 import click
@@ -11,6 +12,8 @@ from bursar_amounts import Part
 from bursar_ledger import Budget
 from bursar_server.admin._acting import Act
 from bursar_server.tables.registration import dangers
+
+_DOWN = Context(prec=3, rounding=ROUND_FLOOR)
 
 TYPICAL = 0.005
 """Rho of a typical fit: see docs/choosing-budget.md."""
@@ -37,8 +40,12 @@ def typical(total: Budget) -> Part:
 
 
 def guesses(total: Budget) -> tuple[str, str]:
-    """Return how often of 100 times a guess from fifty-fifty is right: at most, and against Gaussian noise alone."""
-    wrong = 1 / (1 + math.exp(min(total.epsilon, 700)))
+    """Return how often of 100 times a guess from fifty-fifty is right: at most, and against Gaussian noise alone.
+
+    Of (epsilon, delta) one is wrong with a probability of (1 - delta) / (1 + exp(epsilon)) at least (Kairouz, Oh and
+    Viswanath 2015).
+    """
+    wrong = (1 - total.delta) / (1 + math.exp(min(total.epsilon, 700)))
     return _of_hundred(wrong), _of_hundred(NormalDist().cdf(-math.sqrt(_rho(total) / 2)))
 
 
@@ -60,5 +67,9 @@ def _rho(total: Budget) -> float:
 
 
 def _of_hundred(wrong: float) -> str:
-    """Return how often of 100 times a guess is right that is wrong with this probability, 100 only if it never is."""
-    return f"{100 - float(f'{100 * wrong:.3g}'):.10g}"
+    """Return how often of 100 times a guess is right that is wrong with this probability; rounded up, to less than 100.
+
+    Three digits are kept of how often it is wrong.
+    """
+    exact = Context(prec=30)
+    return f"{exact.subtract(Decimal(100), _DOWN.create_decimal_from_float(100 * wrong)).normalize(exact):f}"

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import stat
+from fractions import Fraction
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from bursar_ledger import Budget
 from bursar_server.admin import _looking, _totals
@@ -264,12 +269,26 @@ def test_a_raise_says_what_it_means(admin: Admin) -> None:
 
 @pytest.mark.parametrize(
     ("epsilon", "guess", "gaussian"),
-    [(0.1, "52.5", "50.5"), (1, "73.1", "54.4"), (3, "95.26", "62"), (8, "99.9665", "76.6")],
+    [(0.1, "52.5", "50.6"), (1, "73.2", "54.4"), (3, "95.26", "62"), (8, "99.9665", "76.6")],
 )
 def test_a_total_in_words(epsilon: float, guess: str, gaussian: str) -> None:
     """The numbers are those of docs/epsilon.md."""
     said = _totals.sentence(Budget(epsilon, 1e-6))
     assert f"may guess right {guess} times of 100 at most, and {gaussian} times if all of it is Gaussian" in said
+
+
+@given(st.floats(0.05, 40.0), st.floats(1e-9, 0.3))
+@example(1.0, 1e-6)
+@example(3.0, 0.1)
+def test_a_guess_is_never_said_to_be_worse_than_it_may_be(epsilon: float, delta: float) -> None:
+    """The bound is that of the best test against a mechanism that spends all of epsilon and delta."""
+    total = Budget(epsilon, delta)
+    worst, gaussian = map(Fraction, _totals.guesses(total))
+    best = 100 - 100 * (1 - Fraction(delta)) / (1 + Fraction(math.exp(epsilon) * (1 + 1e-14)))
+    assert best - Fraction(1, 10**13) <= worst < 100
+    assert worst - best <= (100 - best) / 100 + Fraction(1, 10**13)
+    rho = float(total.part(total.cap_cost_units).rho)
+    assert 100 * NormalDist().cdf(math.sqrt(rho / 2)) - 1e-9 <= gaussian < 100
 
 
 def test_who_does_it_is_named(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
