@@ -99,10 +99,9 @@ def read(body: bytes, kind: type[Message]) -> Message:
     except UnicodeDecodeError:
         raise refused(grpc.StatusCode.INVALID_ARGUMENT, "nothing was debited: the body is not UTF-8") from None
     try:
-        if text.lstrip(" \t\r\n")[:1] != "{":
-            raise json_format.ParseError("expected an object, such as {}")  # Parse takes an empty array for one
-        message = json_format.Parse(text, kind(), max_recursion_depth=50)
-        _check_clear(json.loads(text), kind.DESCRIPTOR)
+        value = _object(text)
+        message = json_format.ParseDict(value, kind(), max_recursion_depth=50)
+        _check_clear(value, kind.DESCRIPTOR)
         return message
     except json_format.ParseError as error:
         reason = str(error)
@@ -110,6 +109,25 @@ def read(body: bytes, kind: type[Message]) -> Message:
         reason = f"cannot read it ({type(error).__name__})"
     told = f"nothing was debited: the body is not a {kind.DESCRIPTOR.full_name} in JSON: {_printable(reason)}"
     raise refused(grpc.StatusCode.INVALID_ARGUMENT, told)
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return a JSON object. Raises ParseError: it is none, or has a name twice."""
+    try:
+        value = json.loads(text, object_pairs_hook=_names_once)
+    except ValueError as error:
+        raise json_format.ParseError(f"Failed to load JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise json_format.ParseError("expected an object, such as {}")
+    return value
+
+
+def _names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise json_format.ParseError(f"Failed to load JSON: duplicate key {max(names, key=names.count)}.")
+    return found
 
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|NaN|-?Infinity")
