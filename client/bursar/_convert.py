@@ -48,67 +48,36 @@ from bursar_proto.v1 import admin_pb2, catalog_pb2, fit_pb2, types_pb2
 
 Value = TypeVar("Value")
 
-COVARIANCE_TYPES = {
-    "full": fit_pb2.COVARIANCE_TYPE_FULL,
-    "tied": fit_pb2.COVARIANCE_TYPE_TIED,
-    "diag": fit_pb2.COVARIANCE_TYPE_DIAG,
-    "spherical": fit_pb2.COVARIANCE_TYPE_SPHERICAL,
-}
+
+def _names(enum: Any) -> dict[str, Any]:
+    """Return the values of an enumeration of the contract by the names that people write: "full" for a ..._FULL."""
+    prefix = enum.keys()[0].removesuffix("UNSPECIFIED")
+    return {name.removeprefix(prefix).lower(): value for name, value in enum.items() if value}
+
+
+COVARIANCE_TYPES = _names(fit_pb2.CovarianceType)
 ESTIMATORS = {"ml": fit_pb2.ESTIMATOR_MAXIMUM_LIKELIHOOD, "map": fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI}
-MODES = {"mixture": fit_pb2.MODE_MIXTURE, "kmeans": fit_pb2.MODE_KMEANS}
-MOMENTS = {"recentred": fit_pb2.MOMENTS_RECENTRED, "fixed_origin": fit_pb2.MOMENTS_FIXED_ORIGIN}
-BACKGROUNDS = {
-    None: fit_pb2.BACKGROUND_UNSPECIFIED,
-    "on": fit_pb2.BACKGROUND_ON,
-    "off": fit_pb2.BACKGROUND_OFF,
-}
-FREQUENCY_LAWS = {
-    "adapted_radius": fit_pb2.FREQUENCY_LAW_ADAPTED_RADIUS,
-    "multiscale": fit_pb2.FREQUENCY_LAW_MULTISCALE,
-}
-FREQUENCY_STRUCTURES = {
-    "dense": fit_pb2.FREQUENCY_STRUCTURE_DENSE,
-    "hadamard": fit_pb2.FREQUENCY_STRUCTURE_HADAMARD,
-}
-SIGNATURES = {"exponential": fit_pb2.SIGNATURE_EXPONENTIAL, "one_bit": fit_pb2.SIGNATURE_ONE_BIT}
-COLUMN_UNITS = {"common": fit_pb2.COLUMN_UNITS_COMMON, "bounds": fit_pb2.COLUMN_UNITS_BOUNDS}
-MRF_ESTIMATORS = {
-    "cgm": fit_pb2.MRF_ESTIMATOR_CGM,
-    "naive": fit_pb2.MRF_ESTIMATOR_NAIVE,
-    "nlbp": fit_pb2.MRF_ESTIMATOR_NLBP,
-}
-MRF_INFERENCES = {
-    "auto": fit_pb2.MRF_INFERENCE_UNSPECIFIED,
-    "exact": fit_pb2.MRF_INFERENCE_EXACT,
-    "loopy": fit_pb2.MRF_INFERENCE_LOOPY,
-}
-UNIT_WEIGHTS = {"rows": fit_pb2.UNIT_WEIGHTS_ROWS, "shares": fit_pb2.UNIT_WEIGHTS_SHARES}
-LATENT_MODELS = {
-    "symmetric_mixture": fit_pb2.LATENT_MODEL_SYMMETRIC_MIXTURE,
-    "mixture_of_regressions": fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS,
-    "missing_covariates": fit_pb2.LATENT_MODEL_MISSING_COVARIATES,
-    "gaussian_mixture": fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE,
-}
-GRADIENT_VARIANTS = {
-    "recentred": fit_pb2.GRADIENT_VARIANT_RECENTRED,
-    "truncated": fit_pb2.GRADIENT_VARIANT_TRUNCATED,
-    "radial": fit_pb2.GRADIENT_VARIANT_RADIAL,
-    "clipped": fit_pb2.GRADIENT_VARIANT_CLIPPED,
-    "dp_em": fit_pb2.GRADIENT_VARIANT_DP_EM,
-}
-SEPARATED_VARIANTS = {
-    "recursive": fit_pb2.SEPARATED_VARIANT_RECURSIVE,
-    "easy": fit_pb2.SEPARATED_VARIANT_EASY,
-    "sample_and_aggregate": fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE,
-}
-SEPARATED_SEARCHES = {"slabs": fit_pb2.SEPARATED_SEARCH_SLABS, "balls": fit_pb2.SEPARATED_SEARCH_BALLS}
-SEPARATED_ESTIMATORS = {"em": fit_pb2.SEPARATED_ESTIMATOR_EM, "clusters": fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS}
-DECODINGS = {"kmeans": fit_pb2.DECODING_KMEANS, "mixture": fit_pb2.DECODING_MIXTURE}
+MODES = _names(fit_pb2.Mode)
+MOMENTS = _names(fit_pb2.Moments)
+BACKGROUNDS = _names(fit_pb2.Background) | {None: fit_pb2.BACKGROUND_UNSPECIFIED}
+FREQUENCY_LAWS = _names(fit_pb2.FrequencyLaw)
+FREQUENCY_STRUCTURES = _names(fit_pb2.FrequencyStructure)
+SIGNATURES = _names(fit_pb2.Signature)
+COLUMN_UNITS = _names(fit_pb2.ColumnUnits)
+MRF_ESTIMATORS = _names(fit_pb2.MRFEstimator)
+MRF_INFERENCES = {"auto": fit_pb2.MRF_INFERENCE_UNSPECIFIED, **_names(fit_pb2.MRFInference)}
+UNIT_WEIGHTS = _names(fit_pb2.UnitWeights)
+LATENT_MODELS = _names(fit_pb2.LatentModel)
+GRADIENT_VARIANTS = _names(fit_pb2.GradientVariant)
+SEPARATED_VARIANTS = _names(fit_pb2.SeparatedVariant)
+SEPARATED_SEARCHES = _names(fit_pb2.SeparatedSearch)
+SEPARATED_ESTIMATORS = _names(fit_pb2.SeparatedEstimator)
+DECODINGS = _names(fit_pb2.Decoding)
 TRANSFORMS: dict[Transform, types_pb2.Transform.ValueType] = {
     "none": types_pb2.TRANSFORM_NONE,
     "log1p": types_pb2.TRANSFORM_LOG1P,
 }
-ROLES = {"admin": admin_pb2.ROLE_ADMIN, "analyst": admin_pb2.ROLE_ANALYST, "auditor": admin_pb2.ROLE_AUDITOR}
+ROLES = _names(admin_pb2.Role)
 ADJACENCIES = {
     NeighbouringRelation.REPLACE_ONE: types_pb2.ADJACENCY_REPLACE_ONE,
     NeighbouringRelation.ADD_REMOVE_ONE: types_pb2.ADJACENCY_ADD_REMOVE_ONE,
@@ -177,17 +146,7 @@ def price_from(message: types_pb2.Price) -> Price:
 
 def remaining_from(message: types_pb2.Remaining, dataset: types_pb2.Remaining) -> Remaining:
     """Return the remaining budget of a message; `dataset` is that of the whole dataset."""
-    return Remaining(
-        cost_units=message.cost_units,
-        delta_units=message.delta_units,
-        cap_cost_units=message.cap_cost_units,
-        cap_delta_units=message.cap_delta_units,
-        rho=message.rho,
-        pure_epsilon=message.pure_epsilon,
-        order=message.order,
-        delta=message.delta,
-        budget_cost_units=dataset.cap_cost_units,
-    )
+    return Remaining(**_fields_of(Remaining, message, budget_cost_units=dataset.cap_cost_units))
 
 
 def limits_from(message: catalog_pb2.Dataset) -> Limits:
@@ -233,10 +192,12 @@ def noise_from(message: types_pb2.ReleaseNoise) -> ReleaseNoise:
     return ReleaseNoise(**_fields_of(ReleaseNoise, message))
 
 
-def _fields_of(kind: type[Any], message: Any) -> dict[str, Any]:
-    """Return the fields of a class that a message has under the same names; tensors become arrays."""
-    found = {field.name: getattr(message, field.name) for field in fields(kind)}
-    return {name: tensor_from(one) if isinstance(one, types_pb2.Tensor) else one for name, one in found.items()}
+def _fields_of(kind: type[Any], message: Any, **found: Any) -> dict[str, Any]:
+    """Return the fields of a class: those found, and the others of a message by their names; tensors become arrays."""
+    for name in [field.name for field in fields(kind) if field.name not in found]:
+        value = getattr(message, name)
+        found[name] = tensor_from(value) if isinstance(value, types_pb2.Tensor) else value
+    return found
 
 
 def transforms_to(by_column: Mapping[str, Transform] | None) -> list[types_pb2.ColumnTransform]:
@@ -365,25 +326,18 @@ def sketch_from(message: fit_pb2.Sketch, receipt: Receipt | None) -> Sketch:
     signature: Any = named(SIGNATURES, message.signature)
     try:
         frequencies = _frequencies_from(message.frequencies, len(message.centre.values))
-        return Sketch(
+        found = _fields_of(
+            Sketch,
+            message,
             columns=tuple(message.columns),
-            centre=tensor_from(message.centre),
-            unit=tensor_from(message.unit),
-            lower=tensor_from(message.lower),
-            upper=tensor_from(message.upper),
             frequencies=frequencies,
             signature=signature,
-            frequencies_per_row=message.frequencies_per_row,
-            sums=tensor_from(message.sums),
-            noise_std=message.noise_std,
-            n_rows=message.n_rows,
-            n_rows_std=message.n_rows_std,
-            sites=message.sites,
             receipt=receipt,
             pilot_sigma=message.pilot_sigma or None,
             dummy_=message.dummy,
             transforms=transforms_from(message.transforms),
         )
+        return Sketch(**found)
     except ValueError as error:
         raise ServerError(f"this is no valid sketch: {error}") from error
 
@@ -479,12 +433,5 @@ def _learning_from(
 
 
 def _table_from(message: fit_pb2.NoisyTable) -> ReleasedTable:
-    return ReleasedTable(
-        columns=tuple(message.columns),
-        counts=tensor_from(message.counts),
-        noise_std=message.noise_std,
-        laplace=message.laplace,
-        entry=message.entry or None,
-        pooled=message.pooled,
-        held_out=message.held_out,
-    )
+    columns, entry = tuple(message.columns), message.entry or None
+    return ReleasedTable(**_fields_of(ReleasedTable, message, columns=columns, entry=entry))

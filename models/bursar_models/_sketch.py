@@ -237,14 +237,9 @@ class Sketch(Portable):
         r = min(max(round(self.m * float(rows.sum() / (rows / alphas).sum())), 1), self.m)
         # With equal r everywhere the factors are 1, and the sums are exactly those of one sketch of all rows.
         factors = (r / self.m) / alphas
-        return Sketch(
-            columns=self.columns,
-            centre=self.centre,
-            unit=self.unit,
-            lower=self.lower,
-            upper=self.upper,
-            frequencies=self.frequencies,
-            signature=self.signature,
+        return replace(
+            self,
+            receipt=None,
             frequencies_per_row=r,
             sums=sum((factor * site.sums for factor, site in zip(factors, sites, strict=True)), np.zeros((2, self.m))),
             noise_std=math.hypot(*(factors * [site.noise_std for site in sites])),
@@ -252,7 +247,6 @@ class Sketch(Portable):
             n_rows_std=math.hypot(*(site.n_rows_std for site in sites)),
             sites=sum(site.sites for site in sites),
             dummy_=any(site.dummy_ for site in sites),
-            transforms=self.transforms,
             pilot_sigma=self.pilot_sigma if all(site.pilot_sigma == self.pilot_sigma for site in others) else None,
         )
 
