@@ -183,6 +183,7 @@ def numbers_of(model: object) -> FloatArray:
         model.scales,
         model.feature_means,
         model.feature_std,
+        model.feature_covariance,
         model.radii.counts,
     )
     rest = [model.iterations, model.averaged, model.step_size, model.n_rows, model.variant]
