@@ -14,7 +14,7 @@ from scipy.integrate import quad
 from bursar_models.arrays import FloatArray
 from bursar_models.mrf import Estimate, Graph, NoisyTable, _estimation, estimate, estimate_chain, estimated_rows
 from bursar_models.mrf._descent import minimized
-from bursar_models.mrf._estimation import ESTIMATORS, _alone, continued, merge, with_sums
+from bursar_models.mrf._estimation import ESTIMATORS, _alone, _less_noisy, continued, merge, with_sums
 from bursar_models.mrf._inference import chain_marginals, exact
 from bursar_models.mrf._posterior import Posterior, tilted_gaussian, tilted_laplace
 from bursar_models.mrf._problem import _Shared
@@ -170,6 +170,30 @@ def test_columns_have_probabilities_whatever_was_released(counts: FloatArray, la
         assert (found > 0).all()
         assert found.sum() == pytest.approx(1)
         assert np.isfinite(np.concatenate(estimate(Graph((5,), ((0,),)), [table], None).marginals)).all()
+
+
+def test_noise_on_tables_of_several_columns_is_lessened() -> None:
+    """A table of independent columns gets nearer to them; one of dependent ones stays, as do small and single ones."""
+    rng = np.random.default_rng(6)  # noqa: TID251 - noise of the test
+    p = {0: np.array([0.1, 0.2, 0.3, 0.4]), 1: np.array([0.3, 0.3, 0.4])}
+    rows, std = 50_000.0, 100.0
+    base = rows * np.outer(p[0], p[1])
+    waves = np.outer([1, -1, 1, -1], [2, -1, -1]) * 1500.0
+    errors = dict[str, list[float]]()
+    for name, truth in (("independent", base), ("dependent", base + waves)):
+        for _ in range(200):
+            noisy = NoisyTable((0, 1), truth + rng.normal(0, std, truth.shape), std)
+            found = _less_noisy(noisy, p, rows)
+            errors.setdefault(name, []).append(
+                float(np.square(found.counts - truth).sum() / np.square(noisy.counts - truth).sum())
+            )
+    # Six of the twelve squares are of the joint part, of which most goes.
+    assert np.mean(errors["independent"]) < 0.7
+    assert np.mean(errors["dependent"]) == pytest.approx(1.0, abs=0.01)
+    few = NoisyTable((0, 1), base / 100 + rng.normal(0, std, base.shape), std)
+    assert _less_noisy(few, p, rows / 100) is few
+    alone = NoisyTable((0,), base[:, 0], std)
+    assert _less_noisy(alone, p, rows) is alone
 
 
 def test_states_without_rows_are_found_empty(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,6 +205,7 @@ def test_what_a_model_missed_is_measured_without_the_noise() -> None:
         assert 0.12 < wrong - true < 0.3
     assert unexplained([9.0] * 8 + [1.0] * 4 + [3.0] * 4) == 2
     assert unexplained([1.0, 3.0]) == 2
+    assert unexplained([9.0] * 12 + [1.0] * 30 + [4.0] * 15) == 2
     assert unexplained([]) is None
 
 

@@ -79,6 +79,15 @@ released counts speak for it by 6 and more nats on Adult and, from 0.1 on, mushr
 then on birds; elsewhere by 4 and more against it. Without that rule it would cost marketing 0.14 nats at 0.1.
 """
 
+_FULL = 4.0
+"""Rows that independent columns have in a cell, in noise, at which `_less_noisy` does half of what it would do to more.
+
+Measured on the same noisy tables of "auto" with 3 and 6 (4 is between), means of 2 to 8 of each, errors of all pairs
+and nats a row: crashes at epsilon 0.1 -6.2 and -3.8 %, 0.058 and 0.036 more; marketing at 0.5 1.2 and 0.6 % more,
+0.006 and 0.004 more. With 3: survey at 0.1 -1.8 % and 0.021, Adult 0.7 % and 0, marketing 0.3 % and -0.012, mushroom
+0.1 % and -0.015.
+"""
+
 _FARTHEST_TILT, _HALVINGS = 20.0, 30
 """Largest tilt, over 1 / noise, of counts that have to add up to the rows, and steps of the search for it.
 
@@ -131,7 +140,7 @@ def estimate(
         A(theta) + sum over cells of 1 / w log integral over n of p(n) p(y | n) exp(-w (theta - theta0) n / N) dn
 
     which makes the model's marginals agree with the posterior mean of every count, under a prior that the potentials
-    tilt. Three deviations from the paper, as its optimum is the projection of the noise onto the polytope, on its edge,
+    tilt. Four deviations from the paper, as its optimum is the projection of the noise onto the polytope, on its edge,
     where true states have probability 0:
 
     - Posterior means of the counts, not modes. They are above 0, and near y where that is large against the noise.
@@ -141,6 +150,7 @@ def estimate(
     - A cell of several columns has a prior p(n), of which half is exponential with the mean that independent columns
       have there: a potential from a Dirichlet(1) makes such counts, and combinations of two rare states are rare. As
       some are not, the other half is exponential with a mean of several average counts.
+    - Tables of several variables are first moved nearer to independent ones, by what of their distance noise explains.
 
     Beside the cells, counts of single variables are at least 0, too: a flat prior on S cells alone would say that their
     sum is large, as its S - 1 power, and blur columns with rare states. So sums enter as tables (see `with_sums`),
@@ -244,6 +254,7 @@ def continued(
             several = len(one.variables) > 1
             expected[place] = _independent(one, alone, rows) if several else few[one.variables[0]]
             guesses[place] = guesses[place] if several else alone[one.variables[0]]
+        merged = [_less_noisy(table, alone, rows) for table in merged]
         merged, guesses, expected = _with_order(merged, guesses, expected, alone, rows, ordered)
     # Closed forms: where the tables are pairs of a tree the second is nearly the answer, and the search is short.
     starts = starting_points(scopes, guesses)
@@ -478,6 +489,28 @@ def _independent(table: NoisyTable, alone: Mapping[int, FloatArray], rows: float
     for variable in table.variables:
         counts = counts * spread(alone[variable], (variable,), table.variables)
     return counts
+
+
+def _less_noisy(table: NoisyTable, alone: Mapping[int, FloatArray], rows: float) -> NoisyTable:
+    """Return a table nearer to independent variables, the more of its distance from them is noise.
+
+    What a table has beyond its variables' own counts is taken for normal, with the variance that its squares leave to
+    it (Efron and Morris 1973). Cells that have few rows are left to the priors of `estimate`, which know that counts
+    are at least 0, and so are tables with fewer rows than noise.
+    """
+    std, cells = max(table.std, LEAST_STD), table.counts.size
+    freedom = cells - 1 - sum(size - 1 for size in table.counts.shape)
+    if freedom < 1 or table.laplace or rows < std * cells:
+        return table
+    base = _independent(table, alone, rows)
+    full = np.square(base) / (np.square(base) + (_FULL * std) ** 2)
+    away = np.clip(table.counts - base, -_LARGEST, _LARGEST)
+    axes = range(away.ndim)
+    of_axes = [away.mean(axis=tuple(other for other in axes if other != axis), keepdims=True) for axis in axes]
+    joint = away - sum(of_axes, np.zeros(())) + (away.ndim - 1) * away.mean()
+    # Noise has `freedom` squares in the joint part, spread over all cells.
+    variance = max(0.0, float((full * (np.square(joint) * cells / freedom - std**2)).sum() / full.sum()))
+    return replace(table, counts=table.counts - joint * full / (1 + variance / std**2))
 
 
 def _with_order(

@@ -40,6 +40,16 @@ _OF_ROUNDS, _OF_TRIPLES, _OF_TREES = 0.28, 0.37, 0.45
 """Median of such an error over its bound at 95 %: of pairs and triples after rounds, and of pairs beside a tree."""
 
 
+_MANY, _EARLY = 48, 12
+"""Number of rounds above which models of the later half miss less than pairs and triples that were not chosen, and
+number of those that are left out then.
+
+One or two fits each: by all rounds from the 21st on 88 to 90 % of triples were below their bounds in wives at epsilon
+1, 82 and 95 % in illness at 1, 72 % there at 3, 92 % in marketing at 10. By those from the 13th on these bounds are 1.2
+to 3 times as large, and so all or nearly all are.
+"""
+
+
 @dataclass(frozen=True)
 class TableError:
     """Total variation distance between the model's table of some columns and that of the rows, as a share of the rows.
@@ -341,8 +351,12 @@ def missed(cells: FloatArray, rows: float, counts: FloatArray, noise: float) -> 
 
 
 def unexplained(tests: Sequence[float]) -> float | None:
-    """Return the mean of the later half of what the rounds' models missed; None if there were no rounds."""
-    return float(np.mean(tests[-max(3, len(tests) // 2) :])) if tests else None
+    """Return the mean of what the models of later rounds missed; None if there were no rounds.
+
+    Later is the second half, or of many rounds all from the 13th on.
+    """
+    later = _EARLY if len(tests) > _MANY else max(0, len(tests) - max(3, len(tests) // 2))
+    return float(np.mean(tests[later:])) if tests else None
 
 
 def _ratios(

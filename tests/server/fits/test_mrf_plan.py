@@ -338,6 +338,15 @@ def test_rounds_are_as_many_as_noise_allows() -> None:
         assert float(choices[0] / tables[0]) == pytest.approx(float(OF_CHOICES / (1 - OF_CHOICES)))
 
 
+def test_more_rounds_are_made_where_there_are_more_pairs() -> None:
+    """With hardly any noise: three for each column, or as many as pairs, up to six for each column and to a hundred."""
+    sizes = (4, 2, 12), (8, 2, 28), (14, 2, 84), (30, 2, 100), (40, 2, 120), (14, 60, 42)  # the last has large tables
+    for columns, states, rounds in sizes:
+        public = replace(wide(columns, states), rows=100_000_000)
+        made = plan(public, auto={}, columns=[f"v{i}" for i in range(columns)], spend=types_pb2.Spend(rho=1.0))
+        assert made.parameters["rounds"] == rounds
+
+
 def test_tables_of_all_pairs_are_released_where_noise_moves_little() -> None:
     """They cost their share, as one release; not with much noise, an unknown number of rows, or pure epsilon."""
     small, unknown, pure = (

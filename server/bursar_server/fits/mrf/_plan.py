@@ -105,15 +105,26 @@ each column at least, marketing at 0.05 (5,500 rows) had errors of 0.224 and now
 6 and 4 fits, noise in floating point).
 """
 
-ROUNDS_FOR, FEW_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS = Fraction(1, 10), Fraction(1, 2), Fraction(1, 5), Fraction(3)
+ROUNDS_FOR, FEW_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS = Fraction(1, 10), Fraction(1, 2), Fraction(1, 5), Fraction(6)
 """Rounds for each column times what noise moves, and their bounds; the lower one is the second number, or the third
-over what noise moves where that is less.
+over what noise moves where that is less. The upper one is less where `_most_rounds` says so.
 
 More rounds are better tables of more pairs only where noise is small. Adult (39,074 rows, 14 columns) at epsilon 1,
 two and three rounds for each column: mean error of all pairs 0.0126 and 0.0112. With a twentieth and a tenth of what
 noise moves, medians of 2 to 4 fits with noise in floating point: marketing 0.0511 and 0.0407 at epsilon 1, 0.0705 and
 0.0675 at 0.5; survey 0.0455 and 0.0390 at 0.1; Adult and stones at 0.1 the same within 2 %. Prices that double
 whenever a chosen table moved the model by less than its noise: 0.0450 on marketing at 1.
+@@MOST@@
+"""
+
+USUAL_ROUNDS, MOST_IN_ALL, HARDLY = Fraction(3), 100, Fraction(1, 300)
+"""Rounds for each column that are made however many sets and columns there are; the most that go beyond them, as each
+takes a tenth of a second of one CPU, and more where the model is large; and what noise may move where there are more
+than the usual ones beside tables of all pairs.
+
+These tell of the pairs that were not chosen. Errors of pairs with three and five rounds for each column, and nats of
+the latter less those of the former: illness at epsilon 1, where noise moves 1/230, 0.0058 and 0.0062, -0.008 (medians
+of three fits); crashes there 0.0068 both, -0.009; votes at 3, 1/420, 0.0058 and 0.0050, 0.020 (one fit each).
 """
 
 DIRECT, MOST_MOVED = Fraction(3, 10), Fraction(1, 50)
@@ -452,7 +463,7 @@ def _new_rounds(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], round
     left = 1 if direct is None else 1 - DIRECT
     most = max(MANY_SINGLES, min(drowned, MOST_SINGLES))
     singles = left * min(max(SINGLES_FOR * drowned, LEAST_SINGLES), most) if due else Fraction(0)
-    times = _times(rounds, drowned)
+    times = _times(asked.layout, rounds, drowned, beside=direct is not None)
     if not rounds.fits(asked.layout, times):
         text = f"choices among {len(rounds.cliques):,} sets take too long{_those_that_fit(payment, asked, rounds)}"
         raise InvalidFieldsError(("graph", f"{text}; {LESS}, or ask for a tree"))
@@ -464,10 +475,27 @@ def _new_rounds(payment: _Payment, asked: _Asked, due: tuple[Wanted, ...], round
     return _New(measurements, Pairs(choices, noise, rounds, direct, sets))
 
 
-def _times(rounds: Rounds, drowned: Fraction) -> int:
-    """Return the number of rounds, by the share of the rows that noise moves in a table."""
+def _times(layout: Layout, rounds: Rounds, drowned: Fraction, *, beside: bool) -> int:
+    """Return the number of rounds, by the share of the rows that noise moves in a table.
+
+    Args:
+        layout: layout of the rows.
+        rounds: sets to choose from.
+        drowned: that share.
+        beside: True if tables of all pairs, or larger sets, are released beside the rounds.
+    """
     least = min(FEW_ROUNDS, LEAST_ROUNDS / drowned)
-    return math.ceil(rounds.columns * min(max(ROUNDS_FOR / drowned, least), MOST_ROUNDS))
+    wanted = math.ceil(rounds.columns * max(ROUNDS_FOR / drowned, least))
+    usual = math.ceil(rounds.columns * USUAL_ROUNDS)
+    most = usual if beside and drowned > HARDLY else _most_rounds(layout, rounds)
+    times = min(wanted, max(usual, most))
+    return times if rounds.fits(layout, times) else min(times, usual)
+
+
+def _most_rounds(layout: Layout, rounds: Rounds) -> int:
+    """Return the most rounds beyond the usual ones: one for each set, where all tables together are small."""
+    small = sum(math.prod(layout.shape(one)) for one in rounds.cliques) <= MOST_DIRECT
+    return min(math.ceil(rounds.columns * MOST_ROUNDS), len(rounds.cliques), MOST_IN_ALL) if small else 0
 
 
 def _those_that_fit(payment: _Payment, asked: _Asked, rounds: Rounds) -> str:
@@ -477,7 +505,9 @@ def _those_that_fit(payment: _Payment, asked: _Asked, rounds: Rounds) -> str:
         kept = sorted(narrow[:number])
         fewer = replace(asked, layout=replace(asked.layout, variables=tuple(asked.layout.variables[i] for i in kept)))
         left = rounds.among(kept)
-        if left.cliques and left.fits(fewer.layout, _times(left, _drowned(payment, fewer, left))):
+        if left.cliques and left.fits(
+            fewer.layout, _times(fewer.layout, left, _drowned(payment, fewer, left), beside=False)
+        ):
             out = [asked.names[i] for i in sorted(narrow[number:])]
             most = f"the {len(out)} columns of most states" if len(out) > _NAMED else ", ".join(out)
             return f"; without {most} they do not"
