@@ -27,8 +27,9 @@ install them (a table that is missing is named, and left out):
 
 {install}
 
-Google's LSH clustering is on no index: put the folder `learning` of the repository google/differential-privacy on
-`PYTHONPATH`.
+Two peers are on no index. For Google's LSH clustering put the folder `learning` of the repository
+google/differential-privacy on `PYTHONPATH`; for PE-means (arXiv 2606.00342) also the repository t3humphries/PE-means,
+and `pip install faiss-cpu`.
 
 A cell has the median over seeds and, in brackets, the worst seed. Smaller is better everywhere.
 

@@ -75,7 +75,7 @@ QUICK_SEEDS = 5
 QUICK_EPSILONS = (0.5, 5.0)
 QUICK_TABLES = ("stops", "magic", "letter", "weather", "crashes", "lectures")
 
-PEERS = ("diffprivlib, pure", "Google LSH")
+PEERS = ("diffprivlib, pure", "Google LSH", "PE-means")
 """Methods of others: shown, but no part of what a record compares."""
 
 
@@ -269,16 +269,47 @@ def by_diffprivlib(X: Array, k: int, epsilon: float, seed: int) -> Array:
 
 def by_google(X: Array, k: int, epsilon: float, seed: int) -> Array:
     """Return the centres of Google's LSH clustering at its default parameters, (k, d)."""
-    try:
-        algorithm = importlib.import_module("clustering.clustering_algorithm")
-        params = importlib.import_module("clustering.clustering_params")
-    except ModuleNotFoundError:
-        text = "it is on no index: put the folder learning of the repository google/differential-privacy on PYTHONPATH"
-        raise MissingPeerError(text) from None
+    algorithm, params = of_a_repository(
+        ("clustering.clustering_algorithm", "clustering.clustering_params"),
+        "put the folder learning of the repository google/differential-privacy on PYTHONPATH",
+    )
     np.random.seed(seed)  # it draws from numpy's global generator
     data = params.Data(X, radius=math.sqrt(X.shape[1]))
     guarantee = params.DifferentialPrivacyParam(epsilon, DELTA)
     return np.asarray(algorithm.private_lsh_clustering(k, data, guarantee).centers)
+
+
+def by_pe_means(X: Array, k: int, epsilon: float, seed: int) -> Array:
+    """Return the centres of PE-means (Humphries et al. 2026, arXiv 2606.00342), (k, d), by its authors' code.
+
+    Its parameters are those of the authors' `experiments/run_ours.py`. Rows are in the ball around the public box.
+    """
+    algorithm, defaults, params = of_a_repository(
+        ("src.pe_means_main", "src.helpers", "clustering.clustering_params"),
+        "put the repository t3humphries/PE-means beside Google's on PYTHONPATH, and pip install faiss-cpu",
+    )
+    n, d = X.shape
+    rounds = max(int(max(epsilon, 1) * int(4 * math.sqrt(d))), 1)
+    options = defaults.PE_PARAMS | {"num_gen": rounds, "L": max(n // (5 * k), 4), "run_id": seed}
+    data = params.Data(X, radius=math.sqrt(d))
+    guarantee = params.DifferentialPrivacyParam(epsilon, DELTA)
+    return np.asarray(algorithm.pe_means(k, data, options, guarantee, visualize=False)[1])
+
+
+def of_a_repository(modules: Sequence[str], how: str) -> list[Any]:
+    """Import modules of a peer that no package index has.
+
+    Args:
+        modules: their names.
+        how: how to put them on the path.
+
+    Raises:
+        MissingPeerError: if one is not there.
+    """
+    try:
+        return [importlib.import_module(module) for module in modules]
+    except ModuleNotFoundError:
+        raise MissingPeerError(f"it is on no index: {how}") from None
 
 
 KMEANS: dict[str, Fit] = {
@@ -289,6 +320,7 @@ KMEANS: dict[str, Fit] = {
     "FitSketchKMeans": by_sketch,
     "diffprivlib, pure": by_diffprivlib,
     "Google LSH": by_google,
+    "PE-means": by_pe_means,
 }
 """Private methods of the part kmeans, from rows, k, epsilon and seed to centres."""
 
