@@ -190,6 +190,9 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "k-means, add or remove": lambda: fit_dpem(AR, mode=_KMEANS),
     "k-means, grid, add or remove": lambda: fit_dpem(AR, mode=_KMEANS, split=True, iterations=2, declared=48),
     "k-means, grid, replace": lambda: fit_dpem(RO, mode=_KMEANS, split=True, iterations=2),
+    "k-means, cells after a grid, replace": lambda: fit_dpem(
+        RO, mode=_KMEANS, split=True, iterations=5, spend=types_pb2.Spend(rho=1e3)
+    ),
     "k-means, more cells than there are, add or remove": lambda: fit_dpem(
         AR, mode=_KMEANS, split=True, iterations=7, columns=3, declared=48
     ),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bursar_models.arrays import FloatArray
-from bursar_proto.v1 import fit_pb2
+from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits.mixtures.statistics import Moments
 from bursar_server.vault import ArrayRows, Noise, OpenDPNoise, Session, Statistic
 from tests.audit.dpem import AR, PURE, RO, fit_dpem, one_or_background
@@ -40,6 +40,8 @@ from tests.server.fits.running import NoNoise
 ADD_REMOVE, REPLACE = fit_dpem(AR), fit_dpem(RO)
 GRID = fit_dpem(AR, mode=fit_pb2.MODE_KMEANS, split=True, iterations=1, declared=48)
 HALVES = fit_dpem(RO, mode=fit_pb2.MODE_KMEANS, split=True, iterations=5, columns=3)
+MUCH = types_pb2.Spend(rho=1e3)
+AFTER_GRID = fit_dpem(AR, mode=fit_pb2.MODE_KMEANS, split=True, iterations=5, declared=48, spend=MUCH)
 CELLS = fit_dpem(AR, mode=fit_pb2.MODE_KMEANS, split=True, iterations=7, columns=3, declared=48)
 
 
@@ -149,8 +151,8 @@ def wrong_sensitivities() -> list[Mutant]:
     unclipped_ball = replace(fit_dpem(AR, mode=kmeans), session=with_piece("offsets", unclipped))
     wide_ball = replace(fit_dpem(RO, mode=kmeans), session=with_piece("offsets", clipped_wide))
     far_mean = replace(ADD_REMOVE, session=with_piece("offsets", about_a_far_mean))
-    two_bins, two_halves, two_cells = (
-        replace(target, session=with_piece("shares", copied)) for target in (GRID, HALVES, CELLS)
+    two_bins, two_halves, two_cells, two_after = (
+        replace(target, session=with_piece("shares", copied)) for target in (GRID, HALVES, CELLS, AFTER_GRID)
     )
     alone = replace(one_or_background(RO, paid=False), meter=Blind)
     several = fit_dpem(AR, background=fit_pb2.BACKGROUND_ON, split=True, iterations=5)
@@ -169,6 +171,7 @@ def wrong_sensitivities() -> list[Mutant]:
         planted("a row in two bins", two_bins, "T0 agreement", "T4 sensitivity", n=10, slow=True),
         planted("a row in two halves", two_halves, "T0 agreement", "T4 sensitivity", n=10, slow=True),
         planted("a row in two cells", two_cells, "T0 agreement", "T4 sensitivity", n=10, slow=True),
+        planted("a row in two cells after a grid", two_after, "T0 agreement", "T4 sensitivity", n=10, slow=True),
         planted("a report that no one paid for", unpaid, "T5 arithmetic", n=10),
         planted("a background that no one paid for", alone, "T4 sensitivity", n=10),
         planted("shares and a background beyond one", sharing, "T0 agreement", "T4 sensitivity", n=10),
@@ -196,6 +199,7 @@ def wrong_flows() -> list[Mutant]:
         planted("raw value returned", replace(one, session=Raw), "T6 black box", "T7 replay", n=80),
         planted("bins kept by their true counts", replace(GRID, session=Raw), "T7 replay", n=10),
         planted("bins halved by their true counts", replace(HALVES, session=Raw), "T7 replay", n=10),
+        planted("cells where the true counts of bins are", replace(AFTER_GRID, session=Raw), "T7 replay", n=10),
         planted("a report without noise", replace(clusters, session=RawReport), "T7 replay", n=10),
         planted("cells split by their true moments", replace(CELLS, session=Raw), "T7 replay", n=10),
         planted("division by the true n", telling_true_n(ADD_REMOVE), "T7 replay", n=10),

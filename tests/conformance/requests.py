@@ -105,6 +105,7 @@ VARIANTS: Mapping[str, Any] = {
     "mixture, nine components": _dpem(n_components=9, iterations=4),
     "mixture, default steps": _dpem(n_components=3, iterations=0),
     "k-means, random start": _dpem(mode=fit_pb2.MODE_KMEANS, random=_RANDOM),
+    "k-means, cells after a grid": _dpem(mode=fit_pb2.MODE_KMEANS, iterations=5),
     "location, pure": _gradient(model=1, noise_std=0.5, spend=_PURE),
     "location, box": _gradient(model=1, noise_std=0.5, variant=2, scale=0.1),
     "location, paper's weights": _gradient(model=1, noise_std=1.0, step_size=0.3, paper_weights=True),

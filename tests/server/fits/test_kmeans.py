@@ -73,13 +73,18 @@ def test_the_start_has_twelve_cells_for_each_cluster() -> None:
 
 
 def test_few_columns_have_a_grid_instead() -> None:
-    """One release of counts whose bins are as fine as the noise allows, within public limits."""
+    """Counts in bins as fine as the noise allows, within public limits; where it is low, cells follow."""
     for d in (1, 2):
         sizes = [phases(kmeans(d, n_components=5, **rho(r)))[0] for r in (0.02, 0.1, 1.0, 1e6)]
         assert all(phase is Phase.GRID for phase, _ in sizes)
         bins = [size for _, size in sizes]
         assert bins == sorted(bins)
         assert 10 <= bins[0] < bins[-1] <= 2500
+        for quiet in (rho(0.05), pure(3.0)):
+            assert phases(kmeans(d, n_components=5, **quiet))[1] == (Phase.SPLIT, 15)
+        for noisy in (rho(0.0005), pure(0.3)):
+            assert phases(kmeans(d, n_components=5, **noisy))[1] == (Phase.LLOYD, 5)
+    assert phases(kmeans(2, n_components=100, **rho(1000.0)))[1] == (Phase.SPLIT, 256)
     assert phases(kmeans(3, n_components=16, **rho(0.01)))[0][0] is Phase.SPLIT
     for noisy in (rho(0.0015), pure(0.2)):
         found = phases(kmeans(3, n_components=16, **noisy))[:3]
@@ -415,6 +420,17 @@ def test_a_second_grid_finds_clusters_narrower_than_bins() -> None:
     made = kmeans(3, n_components=k, **rho(0.00112))
     assert [phase for phase, _ in phases(made)].count(Phase.GRID) == 2
     assert squares(X, array(run(made, X, adjacency=AR, source=NoNoise()).means)) < 1.05 * lloyd(X, k)
+
+
+def test_cells_after_a_grid_find_clusters_narrower_than_bins() -> None:
+    """Two clusters in each of four bins, and rows without noise: the bins alone share them out by luck."""
+    generator = np.random.default_rng(8)  # noqa: TID251 - rows of a test
+    middles = np.array([[2.1, 2.1], [2.1, 8.1], [8.1, 2.1], [8.1, 8.1]])
+    means = np.concatenate([middles - 0.06, middles + 0.06])
+    X = means[generator.integers(8, size=20_000)] + 0.01 * generator.standard_normal((20_000, 2))
+    made = kmeans(2, n_components=8, **rho(0.02))
+    assert phases(made)[1] == (Phase.SPLIT, 24)
+    assert squares(X, array(run(made, X, adjacency=AR, source=NoNoise()).means)) < 1.05 * lloyd(X, 8)
 
 
 def test_k_means_of_weighted_rows_finds_what_is_there() -> None:

@@ -216,7 +216,7 @@ def _halved(cells: Cells, parents: Cells, released: Released, most: int) -> tupl
 
 
 def _binned(settings: KMeansSettings, steps: tuple[Step, ...], releases: _Releases) -> PseudoRows:
-    """Count the rows in the bins of a grid and, if the plan has a second step, in the halves of those that hold any."""
+    """Count the rows in the bins of a grid; a second step is about cells, or about the halves of bins that hold any."""
     extent = np.minimum(settings.box, 1.0)
     d = len(extent)
     bins = round(steps[0].components ** (1.0 / d))
@@ -225,12 +225,22 @@ def _binned(settings: KMeansSettings, steps: tuple[Step, ...], releases: _Releas
     counts, std = released.counts, released.count_std
     if len(steps) == 1:
         return pseudo_rows.from_grid(counts, std, bins, extent)
+    if steps[1].phase is Phase.SPLIT:
+        return _refined(settings, steps[1], releases, pseudo_rows.from_grid(counts, std, bins, extent))
     kept = pseudo_rows.visible(counts, std, d)
     # The fullest first, since the plan's number of cells may not suffice for all.
     chosen = np.argsort(np.where(kept, -counts, np.inf), kind="stable")[: min(kept.sum(), steps[1].components // 2**d)]
     finer = pseudo_rows.halves(middles[chosen], extent / bins)
     second = releases.make(steps[1], _at(finer))
     return pseudo_rows.from_halves(counts[chosen], std, second.counts, second.count_std, finer, extent / (2 * bins))
+
+
+def _refined(settings: KMeansSettings, step: Step, releases: _Releases, pseudo: PseudoRows) -> PseudoRows:
+    """Release the moments of cells where pseudo-rows are, and draw new pseudo-rows from those."""
+    cells = _clustered(pseudo, step.components, None)
+    released = releases.make(step, cells)
+    observed = _observed(cells, cells, released, step.moments)
+    return pseudo_rows.from_cells(observed, released.count_std, settings.box)
 
 
 def _at(middles: FloatArray) -> Cells:
