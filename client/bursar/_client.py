@@ -100,9 +100,12 @@ class Client:
         """Return one dataset by its name.
 
         Raises:
+            InvalidRequestError: the name is no text.
             NotFoundError: there is none of this name.
             Error: the call failed.
         """
+        if not isinstance(name, str):
+            raise InvalidRequestError.of("name", f"must be the name of a dataset, got {name!r}")
         return dataset_from(get_dataset(self._connection, name), self._connection)
 
     def releases(self) -> Releases:
@@ -270,4 +273,6 @@ def _metadata(token: str | None) -> tuple[tuple[str, str], ...]:
     stripped = token.strip()
     if not (stripped.isascii() and stripped.isprintable()):
         raise AuthenticationError("the token has characters that no token has; pass it as it was issued")
+    if os.path.isfile(stripped):  # noqa: PTH113  Path.is_file raises for a long text
+        raise AuthenticationError(f"token: {stripped!r} is the name of a file; pass what is in it")
     return (("authorization", f"Bearer {stripped}"),)

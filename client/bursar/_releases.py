@@ -191,7 +191,7 @@ def get_release(connection: Connection, dataset: str, paid: ReleaseSummary | Rec
         HistoryError: the server's ledger is not the one that was seen before.
         Error: the call failed.
     """
-    entry = whole("entry", paid if isinstance(paid, int) else paid.entry, 1, _LAST_ENTRY)
+    entry = whole("entry", paid.entry if isinstance(paid, ReleaseSummary | Receipt) else paid, 1, _LAST_ENTRY)
     answer = connection.ask(connection.catalog.GetRelease, catalog_pb2.GetReleaseRequest(entry=entry))
     if dataset and answer.receipt.dataset != dataset:
         text = f"entry {entry} of the ledger is a debit of yours on {answer.receipt.dataset!r}, not on {dataset!r}"

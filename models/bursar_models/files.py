@@ -27,7 +27,11 @@ def write_whole(path: str | Path, text: str, *, mode: int = 0o666) -> None:
         return
     # In the same folder, because a rename is atomic only within one file system.
     temporary = target.with_name(f".{secrets.token_hex(8)}.part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except OSError as error:
+        error.filename = str(path)  # nobody asked for the temporary file
+        raise
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)

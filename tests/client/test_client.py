@@ -353,6 +353,21 @@ def test_a_client_shows_its_address_and_not_its_token() -> None:
         assert "localhost:8443 (no address was given" in repr(client)
 
 
+def test_a_file_is_no_token(tmp_path: Path) -> None:
+    """Its name is not sent."""
+    path = tmp_path / "alice.token"
+    path.write_text("bursar_analyst_abc")
+    with pytest.raises(bursar.AuthenticationError, match=r"alice\.token' is the name of a file; pass what is in it"):
+        bursar.connect("localhost:9", token=str(path), history=False)
+
+
+def test_a_name_is_a_text(client: bursar.Client) -> None:
+    """The refusal comes before anything is sent."""
+    nothing: Any = None
+    with pytest.raises(bursar.InvalidRequestError, match="name: must be the name of a dataset, got None"):
+        client.dataset(nothing)
+
+
 @pytest.mark.parametrize("address", ["https://localhost:8443", "localhost", "localhost:", "host:port"])
 def test_an_address_has_a_port_and_no_scheme(address: str) -> None:
     """A URL is refused before anything is sent, and so is a name alone."""

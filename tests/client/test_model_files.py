@@ -246,6 +246,14 @@ def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {one.name for one in tmp_path.iterdir()} == {"model.json", "link.json"}
 
 
+def test_a_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """By the name that was asked for, and not by that of a temporary file."""
+    path = tmp_path / "no" / "model.json"
+    with pytest.raises(FileNotFoundError) as refused:
+        kmeans().save(path)
+    assert refused.value.filename == str(path)
+
+
 def test_files_have_the_permissions_that_were_asked_for(tmp_path: Path) -> None:
     """Permissions follow the user's umask, or are for the owner alone; a device is written to and stays one."""
     umask = os.umask(0o027)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bursar
@@ -80,8 +81,8 @@ def test_an_entry_that_is_no_debit_is_refused(toy: bursar.Dataset, entry: int) -
         toy.model(entry)
 
 
-@pytest.mark.parametrize("entry", [0, -1, 2**63, True - 1])
-def test_what_is_no_entry_is_refused(toy: bursar.Dataset, entry: int) -> None:
+@pytest.mark.parametrize("entry", [0, -1, 2**63, True - 1, "8", None, 8.0, np.int64(0)])
+def test_what_is_no_entry_is_refused(toy: bursar.Dataset, entry: Any) -> None:
     """The refusal comes before anything is sent."""
     with pytest.raises(bursar.InvalidRequestError, match="entry: must be a whole number"):
         toy.model(entry)
