@@ -93,11 +93,16 @@ def new_axes(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
     return pyplot.figure(figsize=(width, height), layout="constrained").gca() if ax is None else ax
 
 
+def literal(text: str) -> str:
+    """Return a text in which each dollar is one: what stands between two of them matplotlib takes for a formula."""
+    return text.replace("$", r"\$")
+
+
 def put_title(ax: Any, title: str) -> None:
     """Set a title, broken into lines that fit above the axes."""
     letters = int(ax.figure.get_figwidth() * ax.get_position().width / _LETTER)
     lines = textwrap.fill(title, max(letters, 24), break_on_hyphens=False)
-    ax.set_title(lines, fontsize="medium", loc="left")
+    ax.set_title(literal(lines), fontsize="medium", loc="left")
 
 
 def put_legend(ax: Any, title: str) -> None:
@@ -125,7 +130,7 @@ def put_schema(ax: Any, names: Sequence[str], schema: Sequence[Column]) -> Any:
         if name in known:
             column = known[name]
             label = f"{name}: {column.description}" if column.description else name
-            axis.set_label_text(textwrap.shorten(label, 60, placeholder="..."))
+            axis.set_label_text(literal(textwrap.shorten(label, 60, placeholder="...")))
             for bound in (column.lower, column.upper):
                 line(bound, color="0.5", linestyle=":", linewidth=1, zorder=0)
     return ax
@@ -155,7 +160,7 @@ def plot_centres(shown: Components, title: str, ax: Any = None) -> Any:
             style = {"color": _colour(number), "label": _label(shown.weights, number)}
             ax.errorbar(centre, [weight], xerr=bars, fmt="o", capsize=4, **style)
             ax.vlines(centre, 0, weight, color=_colour(number), alpha=0.5)
-        ax.set(xlabel=shown.names[0], ylabel="share of the rows")
+        ax.set(xlabel=literal(shown.names[0]), ylabel="share of the rows")
         ax.set_ylim(bottom=0)
     else:
         _plot_ellipses(shown, (1,), ax)
@@ -204,12 +209,12 @@ def plot_coefficients(
             markersize=5,
             capsize=3,
             color=_colour(number),
-            label=labels[number] if labels and number < _LISTED else None,
+            label=literal(labels[number]) if labels and number < _LISTED else None,
         )
-    ax.set_yticks(range(d), [textwrap.shorten(name, 40, placeholder="...") for name in names])
+    ax.set_yticks(range(d), [literal(textwrap.shorten(name, 40, placeholder="...")) for name in names])
     ax.set_ylim(d - 0.5, -0.5)
     ax.margins(x=0.08)
-    ax.set_xlabel(axis if errors is None else f"{axis}\nbars: 2 standard errors (noise and sampling)")
+    ax.set_xlabel(literal(axis if errors is None else f"{axis}\nbars: 2 standard errors (noise and sampling)"))
     if labels:
         put_legend(ax, "regression: share of the rows")
     put_title(ax, title)
@@ -229,7 +234,7 @@ def _plot_density(shown: Components, ax: Any) -> None:
     for number, part in enumerate(parts):
         ax.fill_between(x, part, color=_colour(number), alpha=0.35, linewidth=0, label=_label(shown.weights, number))
     ax.plot(x, parts.sum(axis=0), color="0.15")
-    ax.set(xlabel=shown.names[0], ylabel="density", xlim=(x[0], x[-1]))
+    ax.set(xlabel=literal(shown.names[0]), ylabel="density", xlim=(x[0], x[-1]))
     ax.set_ylim(bottom=0)
 
 
@@ -261,7 +266,7 @@ def _plot_ellipses(shown: Components, radii: Sequence[int], ax: Any) -> None:
         ax.plot([], [], "o", color=_colour(number), label=_label(shown.weights, number))
     ax.autoscale_view()
     ax.margins(0.05)
-    ax.set(xlabel=shown.names[0], ylabel=shown.names[1])
+    ax.set(xlabel=literal(shown.names[0]), ylabel=literal(shown.names[1]))
 
 
 def _in_units(

@@ -212,6 +212,29 @@ def test_a_sketch_shows_its_moments_and_the_noise(toy: bursar.Dataset) -> None:
     assert ax.get_title(loc="left").startswith(f"Sketch: {sketch.m} frequencies of 2 columns")
 
 
+def test_a_dollar_in_a_name_begins_no_formula(make_mixture: Any, toy: bursar.Dataset) -> None:
+    """Columns of money are called so; what stands between two dollars is no formula, and need not even be one."""
+    names = ("cost $^$", "tax $_$, in $")
+    model = replace(make_mixture(3, "diag", k=2, d=2), columns=names)
+    spend = bursar.rho(0.1)
+    field = toy.fit(bursar.MRF(cliques=[("group", "spring")]), spend=spend)
+    assert isinstance(field, bursar.MarkovRandomField)
+    line = toy.fit(bursar.GradientEM(model="missing_covariates", target="weight"), spend=spend)
+    assert isinstance(line, bursar.LinearRegression)
+    renamed = [replace(one, name=name) for one, name in zip(field.variables_, names, strict=True)]
+    others = (
+        replace(field, variables_=tuple(renamed), cliques_=(names,), tables_=()),
+        replace(line, columns=names[:1], target=names[1]),
+    )
+    ax = model.plot()
+    ax.figure.draw_without_rendering()
+    assert (ax.get_xlabel(), ax.get_ylabel()) == (r"cost \$^\$", r"tax \$_\$, in \$")
+    for one in others:
+        one.plot().figure.draw_without_rendering()
+    with pytest.raises(ValueError, match="Parse"):
+        ax.set_title(names[0]).figure.draw_without_rendering()
+
+
 def test_pictures_go_onto_the_axes_that_are_given(make_mixture: Any) -> None:
     """And come back; a figure without a layout has a small legend within them."""
     ax = plt.figure().gca()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bursar_models._plot import new_axes, put_title
+from bursar_models._plot import literal, new_axes, put_title
 from bursar_models.arrays import FloatArray
 from bursar_models.optional import require
 
@@ -55,7 +55,7 @@ def plot_graph(columns: Sequence[str], dependence: Mapping[tuple[str, str], floa
     for rank, ((a, b), value) in reversed(list(enumerate(dependence.items()))):
         share = math.sqrt(value / strongest)
         xs, ys = zip(places[a], places[b], strict=True)
-        label = f"{a} - {b}: {value:.2g} nats" if rank < _LEGEND else None
+        label = literal(f"{a} - {b}: {value:.2g} nats") if rank < _LEGEND else None
         ax.plot(
             xs,
             ys,
@@ -68,7 +68,7 @@ def plot_graph(columns: Sequence[str], dependence: Mapping[tuple[str, str], floa
     for name, (x, y) in places.items():
         ax.plot([x], [y], "o", markersize=10, color="tab:blue", markeredgecolor="white", zorder=2)
         ax.annotate(
-            name,
+            literal(name),
             (x, y),
             xytext=(12 * x, 12 * y),
             textcoords="offset points",
@@ -85,7 +85,7 @@ def plot_graph(columns: Sequence[str], dependence: Mapping[tuple[str, str], floa
             bbox_to_anchor=(0.5, -0.02),
             frameon=False,
         )
-    ax.set_title(title, fontsize="medium", wrap=True)
+    ax.set_title(literal(title), fontsize="medium", wrap=True)
     ax.set_aspect("equal", anchor="N")
     ax.set(xlim=(-width, width), ylim=(-height, height))
     ax.set_axis_off()
@@ -124,6 +124,7 @@ def plot_chain(
     longest = max(len(line) for name in names for line in name.split("\n"))
     # Names that would overlap are slanted.
     slanted = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if _LETTER * longest > size / s else {}
+    names = [*map(literal, names)]
     ax.set_xticks(range(s), names, **slanted)
     ax.set_yticks([0, *range(2, s + 2)], ["first state", *names])
     ax.tick_params(length=0)
