@@ -154,14 +154,14 @@ _NO_TEXT: Mapping[bytes, str] = {
     b"\x1f\x8b": "is compressed by gzip: unpack it",
     b"PK\x03\x04": "is a zip archive or a workbook: unpack it, or save the sheet as CSV",
     b"\x28\xb5\x2f\xfd": "is compressed by zstd: unpack it",
-    b"BZh": "is compressed by bzip2: unpack it",
+    b"BZh91AY&SY": "is compressed by bzip2: unpack it",
     b"\xfd7zXZ": "is compressed by xz: unpack it",
-    b"PAR1": "is a Parquet file: name it with --parquet",
-    b"SQLite format 3": "is an SQLite file: name it with --database",
+    b"PAR1\x15": "is a Parquet file: name it with --parquet",
+    b"SQLite format 3\0": "is an SQLite file: name it with --database",
     codecs.BOM_UTF16_LE: "is text in UTF-16: save it in UTF-8",
     codecs.BOM_UTF16_BE: "is text in UTF-16: save it in UTF-8",
 }
-"""First bytes of files that are taken for CSV by mistake, and what they are."""
+"""First bytes of files that are taken for CSV by mistake, and what they are; more than PAR1, which a column may be called."""
 
 
 @functools.cache

@@ -309,7 +309,7 @@ def fuzz(folder: Path, name: str, *, pairs: int, seed: int) -> Counter[str]:
     [
         (gzip.compress(b"x,c\n0,a\n"), "is compressed by gzip: unpack it"),
         (b"PK\x03\x04 x,c\n0,a\n", "is a zip archive or a workbook"),
-        (b"PAR1 x,c\n0,a\n", "is a Parquet file: name it with --parquet"),
+        (b"PAR1\x15\x04\x15", "is a Parquet file: name it with --parquet"),
         ("x,c\n0,a\n".encode("utf-16"), "is text in UTF-16: save it in UTF-8"),
         (b"", "the first line is empty"),
         (b"\nx,c\n0,a\n", "the first line is empty"),
@@ -326,3 +326,11 @@ def test_a_file_without_a_header_is_refused_by_what_it_is(tmp_path: Path, conten
         CsvSource(path).columns()
     assert said in str(refused.value)
     assert "secret" not in str(refused.value)
+
+
+def test_a_name_may_begin_as_another_files_first_bytes_do(tmp_path: Path) -> None:
+    """A header of letters is a header."""
+    path = tmp_path / "table.csv"
+    for name in ("PAR1", "BZh9", "SQLite format 3", "PK"):
+        path.write_text(f"{name},c\n0,a\n")
+        assert [column for column, _ in CsvSource(path).columns()] == [name, "c"]
