@@ -161,7 +161,10 @@ _NO_TEXT: Mapping[bytes, str] = {
     codecs.BOM_UTF16_LE: "is text in UTF-16: save it in UTF-8",
     codecs.BOM_UTF16_BE: "is text in UTF-16: save it in UTF-8",
 }
-"""First bytes of files that are taken for CSV by mistake, and what they are; more than PAR1, which a column may be called."""
+"""First bytes of files that are taken for CSV by mistake, and what they are.
+
+More than PAR1, for instance, which a column may be called.
+"""
 
 
 @functools.cache
