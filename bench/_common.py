@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Json = dict[str, Any]
 
@@ -47,12 +53,12 @@ class Kept:
     """Results that are kept in a folder, or in memory without one.
 
     Args:
-        folder: where they are.
+        folder: where they are, and what a script keeps beside them.
         again: methods, whose results are forgotten. They are the last words of keys.
     """
 
     def __init__(self, folder: Path | None, again: Sequence[str] = ()) -> None:
-        self._folder = folder
+        self.folder = folder
         self._found: dict[str, Json] = {}
         if folder:
             folder.mkdir(parents=True, exist_ok=True)
@@ -62,13 +68,13 @@ class Kept:
 
     @property
     def _lines(self) -> Path:
-        return (self._folder or Path()) / "results.jsonl"
+        return (self.folder or Path()) / "results.jsonl"
 
     def result(self, key: str, work: Callable[[], Json]) -> Json:
         """Return what is known under a key, or else comes out of the work."""
         if key not in self._found:
             self._found[key] = work()
-            if self._folder:
+            if self.folder:
                 with self._lines.open("a") as file:
                     file.write(json.dumps({"key": key, "found": self._found[key]}) + "\n")
         return self._found[key]
@@ -84,13 +90,51 @@ def spread_of(values: Sequence[float]) -> Json:
     return {"mean": statistics.fmean(values), "std": std, "runs": len(values)}
 
 
+def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> Json:
+    """Medians, and their ratio round by round."""
+    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+    found: Json = {"ours": statistics.median(ours), "theirs": statistics.median(theirs)}
+    found |= {"ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)]}
+    return found | {"ratio_spread": spread_of(ratios)}
+
+
 def is_spread(value: Any) -> bool:
     """Return whether a value of a JSON is what `spread_of` made."""
     return isinstance(value, dict) and value.keys() == {"mean", "std", "runs"}
 
 
-def options_of(doc: str | None, parts: Iterable[str]) -> argparse.ArgumentParser:
-    """A parser of what every such benchmark understands: parts, --quick, --minutes, --json."""
+ExtentT = TypeVar("ExtentT", bound="DataclassInstance")
+
+
+@dataclass(frozen=True)
+class Wish(Generic[ExtentT]):
+    """Request for a measurement, and the place of its results.
+
+    Attributes:
+        extent: how much.
+        save: called with a table's name and its results as soon as it is done.
+        kept: results so far.
+        until: when no further trial begins, as `time.monotonic` has it.
+        options: of the command line.
+    """
+
+    extent: ExtentT
+    save: Callable[[str, Any], None]
+    kept: Kept
+    until: float
+    options: argparse.Namespace
+
+
+def options_of(
+    doc: str | None, parts: Iterable[str], extent: DataclassInstance | None = None
+) -> argparse.ArgumentParser:
+    """A parser of what every such benchmark understands: parts, --quick, --minutes, --json.
+
+    Args:
+        doc: docstring of the script.
+        parts: names of all parts.
+        extent: of a full run; each of its fields, a number or numbers or names, is an option.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*parts, []], help="left out: all")
     parser.add_argument("--quick", action="store_true", help="minutes: small, few; no JSON unless asked for")
@@ -98,7 +142,47 @@ def options_of(doc: str | None, parts: Iterable[str]) -> argparse.ArgumentParser
         "--minutes", type=float, help="of each part, after which no further trial begins; 0: print what is known"
     )
     parser.add_argument("--json", type=Path, help="instead of bench/results/NAME.json")
+    for field in fields(extent) if extent else ():
+        usual = getattr(extent, field.name)
+        some = usual if isinstance(usual, tuple) else (usual,)
+        many: Json = {"nargs": "*"} if some is usual else {}
+        told = " ".join(map(str, some)) or "all"
+        parser.add_argument(f"--{field.name}", type=type(some[0]) if some else str, help=f"left out: {told}", **many)
     return parser
+
+
+def run_parts(
+    parser: argparse.ArgumentParser,
+    parts: Mapping[str, Callable[[Wish[ExtentT]], None]],
+    script: str,
+    *,
+    full: ExtentT,
+    quick: ExtentT,
+    again: Sequence[str] = (),
+    **facts: Any,
+) -> None:
+    """Run the parts that the command line names, or all.
+
+    Args:
+        parser: of `options_of`, with the options of the script.
+        parts: by name.
+        script: file of the script.
+        full: extent of a full run.
+        quick: of a quick one.
+        again: names of options that name methods whose results are forgotten.
+        facts: saved with the results.
+    """
+    options = parser.parse_args()
+    output = output_of(options, script)
+    given = {field.name: getattr(options, field.name) for field in fields(full)}
+    given = {name: tuple(one) if isinstance(one, list) else one for name, one in given.items() if one not in (None, [])}
+    extent = replace(quick if options.quick else full, **given)
+    kept = Kept(output and output.with_suffix(".kept"), [name for one in again for name in getattr(options, one)])
+    for part in options.parts or parts:
+        begun = time.monotonic()
+        until = math.inf if options.minutes is None else begun + 60 * options.minutes
+        parts[part](Wish(extent, partial(saved, output, part, **facts), kept, until, options))
+        print(f"  ({part}: {time.monotonic() - begun:.0f} s)", flush=True)
 
 
 def output_of(options: argparse.Namespace, script: str) -> Path | None:
@@ -137,3 +221,28 @@ def saved(output: Path | None, part: str, name: str, found: Any, **facts: Any) -
     results |= {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()} | facts
     results[part] = results.get(part, {}) | {name: found}
     output.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def show(title: str, rows: Sequence[Json]) -> None:
+    """Print a table with a column for each name that any of the rows has; what a row lacks, or None, is a dash."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    texts = [names, *([_text(row.get(name)) for name in names] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    print(f"\n{title}")
+    for line in texts:
+        print("  ".join(f"{text:>{width}}" for text, width in zip(line, widths, strict=True)), flush=True)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return " to ".join(map(_text, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def part_of(row: Json, *names: str) -> Json:
+    """Return a part of a row, to be shown."""
+    return {name: row[name] for name in names}

@@ -47,6 +47,10 @@ class Box:
     upper: Array
 
 
+EARTH = Box(np.array([-180.0, -90.0]), np.array([180.0, 90.0]))
+"""Bounds of longitude and latitude."""
+
+
 def cube(d: int, bound: float) -> Box:
     """The box [-bound, bound]^d."""
     return Box(np.full(d, -bound), np.full(d, bound))

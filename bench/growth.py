@@ -27,7 +27,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import _mrf
 import numpy as np
-from _common import Json, options_of, output_of, saved
+from _common import Json, Wish, options_of, run_parts
 from _kmeans import Array, array_rows
 from _kmeans import fit as fit_in_box
 from _separated import World, drawn
@@ -169,27 +169,23 @@ def slopes(rows: list[Json], axis: str) -> Json:
 PARTS = {"rows": "n", "columns": "d", "clusters": "k"}
 
 
+def measured(part: str, wish: Wish[Extent]) -> None:
+    """Measure a part: seconds of one processor."""
+    found = [timed(shape, wish.extent.rounds) for shape in shapes(part, wish.extent)]
+    wish.save("rows", found)
+    wish.save("slopes", slopes(found, PARTS[part]) if len(found) > 1 else {})
+
+
 def main() -> None:
     """Run the parts named on the command line, or all of them."""
     warnings.filterwarnings("ignore")  # of others, about iterations that were asked for
-    parser = options_of(__doc__, PARTS)
-    parser.add_argument("--rounds", type=int, help="left out: 5")
-    parser.add_argument("--rows", type=int, nargs="*", help="of the first part; left out: 1e4 to 1e6")
-    options = parser.parse_args()
-    output = output_of(options, __file__)
-    asked: Json = {"rounds": options.rounds} if options.rounds else {}
-    asked |= {"rows": tuple(options.rows)} if options.rows else {}
-    extent = replace(QUICK if options.quick else Extent(), **asked)
+    parser = options_of(__doc__, PARTS, Extent())
     for fit in (dpem, gradient_em, mrf, separated_gmm, sketch):
         fit.warm_up()
     for work in works(Shape(2_000, 4, 3), 0).values():
         work()  # compiles and imports what is left
-    for part, axis in PARTS.items():
-        if part in (options.parts or PARTS):
-            print(f"\nSeconds of one processor against {part}, medians of {extent.rounds}")
-            found = [timed(shape, extent.rounds) for shape in shapes(part, extent)]
-            saved(output, part, "rows", found)
-            saved(output, part, "slopes", slopes(found, axis) if len(found) > 1 else {})
+    parts = {part: partial(measured, part) for part in PARTS}
+    run_parts(parser, parts, __file__, full=Extent(), quick=QUICK)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ import _separated_kernels
 import _times
 import gradient_em as gradient_bench
 import numpy as np
-from _common import Json, options_of, output_of, saved, spread_of
+from _common import Json, options_of, output_of, part_of, ratio_of, saved, show, spread_of
 from _kmeans import cube
 from _kmeans import fit as fit_method
 from numpy.typing import NDArray
@@ -118,18 +118,6 @@ def seconds(work: Callable[[], Any]) -> float:
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
-
-
-def ratio_of(ours: list[float], theirs: list[float]) -> Json:
-    """Medians and their ratio round by round."""
-    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
-    return {
-        "ours": st.median(ours),
-        "theirs": st.median(theirs),
-        "ratio": st.median(ratios),
-        "ratio_range": [min(ratios), max(ratios)],
-        "ratio_spread": spread_of(ratios),
-    }
 
 
 # --- statistics ---------------------------------------------------------------------------------------------
@@ -306,7 +294,6 @@ def nanoseconds(work: Callable[[], Any], n: int) -> float:
 
 def measure_statistics(extent: Extent) -> list[Json]:
     """Measure each case, in turns with numpy."""
-    print(f"\n{'nanoseconds of a row, one processor':<58} {'ours':>8} {'numpy':>8} {'ratio':>6}   at most {BAR}")
     found: list[Json] = []
     for case in cases(extent.rows):
         tasks = {
@@ -314,13 +301,11 @@ def measure_statistics(extent: Extent) -> list[Json]:
             "theirs": partial(nanoseconds, case.theirs, case.rows),
         }
         times = in_turns(extent.rounds, tasks)
-        one: Json = {"case": case.name, "numbers": case.numbers, **ratio_of(times["ours"], times["theirs"]), "bar": BAR}
-        found.append(one)
-        print(
-            f"{case.name:<58} {one['ours']:>8.1f} {one['theirs']:>8.1f} {one['ratio']:>6.2f}   "
-            f"{'yes' if one['ratio'] <= BAR else 'NO'}",
-            flush=True,
+        found.append(
+            {"case": case.name, "numbers": case.numbers, **ratio_of(times["ours"], times["theirs"]), "bar": BAR}
         )
+    names = ("case", "ours", "theirs", "ratio", "bar")
+    show("Nanoseconds of a row, one processor", [part_of(row, *names) for row in found])
     return found
 
 
@@ -340,8 +325,6 @@ def sklearn_step(X: Array, means: Array, name: str, clock: Callable[[Callable[[]
 def measure_steps(extent: Extent) -> list[Json]:
     """Measure steps against scikit-learn."""
     n, k, processors = extent.step_rows, 5, os.cpu_count() or 1
-    print(f"\nAn EM step, n = {n:,}, k = {k}: seconds, and their ratio to scikit-learn's")
-    print(f"{'':<16} {'ours':>8} {'sklearn':>8} {'ratio':>6} on one; {'ratio':>6} on {processors}   at most")
     found = []
     for d, bar in STEP_BARS.items():
         generator = np.random.default_rng(d)
@@ -363,12 +346,9 @@ def measure_steps(extent: Extent) -> list[Json]:
             row |= ratio_of(times["ours"], times["theirs"])
             row["all"] = ratio_of(times["all ours"], times["all theirs"]) | {"processors": processors}
             found.append(row)
-            print(
-                f"{name:<9} d = {d:<3} {row['ours']:>8.3f} {row['theirs']:>8.3f} {row['ratio']:>6.3f} "
-                f"{row['all']['ratio']:>14.3f}       {bar:.2f} "
-                f"{'yes' if row['all']['ratio'] <= bar else 'NO'}",
-                flush=True,
-            )
+    told = [part_of(row, "covariances", "d", "ours", "theirs", "ratio", "bar") for row in found]
+    told = [row | {"all processors": one["all"]["ratio"]} for row, one in zip(told, found, strict=True)]
+    show(f"An EM step, n = {n:,}, k = {k}: seconds, and their ratio to scikit-learn's", told)
     return found
 
 
@@ -417,8 +397,6 @@ def timed_fit(rows: ArrayRows, name: str, k: int) -> tuple[float, TimedNoise]:
 def measure_noise(extent: Extent) -> list[Json]:
     """Measure the noise of whole fits, and of OpenDP's sampler for the same releases, drawn once more."""
     d, k = 50, 10
-    print(f"\nNoise of a whole fit at d = {d}, k = {k}, {NOISE_STEPS} steps: seconds of one processor")
-    print(f"{'n':>9} {'covariances':>11} {'numbers':>8} {'fit':>8} {'noise':>8} {'share':>7} {'with OpenDP':>12}")
     found = []
     for n in extent.noise_rows:
         rows = ArrayRows(np.clip(np.random.default_rng(n).standard_normal((d, n)), -6.0, 6.0))
@@ -442,11 +420,8 @@ def measure_noise(extent: Extent) -> list[Json]:
                 "bar": NOISE_BAR,
             }
             found.append(row)
-            print(
-                f"{n:>9,} {name:>11} {row['numbers']:>8,} {whole:>8.3f} {noise:>8.4f} {row['share']:>7.1%} "
-                f"{row['share_opendp']:>12.1%}",
-                flush=True,
-            )
+    told = [{name: value for name, value in row.items() if name != "share_spread"} for row in found]
+    show("Noise of a whole fit: seconds of one processor", told)
     return found
 
 
@@ -482,8 +457,6 @@ def products_of_pieces(
 def measure_pieces(extent: Extent) -> list[Json]:
     """Measure one component's second moments; of pieces the products alone, neither made nor put together."""
     n = 16 * dpem_kernel.SLICE
-    print("\nExact products of rows of integers: nanoseconds of a row, one processor")
-    print(f"{'d':>4} {'ours':>8} {'float64':>8} {'pieces':>8} {'ours / float64':>15} {'ours / pieces':>14}")
     found = []
     for d in (10, 20, 50):
         s, t = np.zeros((2, d + dpem_kernel._PADDED, n))
@@ -508,12 +481,8 @@ def measure_pieces(extent: Extent) -> list[Json]:
         row: Json = {"d": d, "n": n}
         row |= {name: ratio_of(times["ours"], times[name]) for name in ("float64", "pieces")}
         found.append(row)
-        by_float, by_pieces = row["float64"], row["pieces"]
-        print(
-            f"{d:>4} {by_float['ours']:>8.1f} {by_float['theirs']:>8.1f} {by_pieces['theirs']:>8.1f} "
-            f"{by_float['ratio']:>15.2f} {by_pieces['ratio']:>14.2f}",
-            flush=True,
-        )
+    told = [{"d": row["d"]} | {f"ours / {name}": row[name]["ratio"] for name in ("float64", "pieces")} for row in found]
+    show("Exact products of rows of integers, one processor", told)
     return found
 
 
@@ -531,12 +500,11 @@ def _repeated(work: Callable[[], Any], times: int) -> None:
 
 def print_times(rounds: int) -> None:
     """Print the ratios of every kernel on every kind of chosen rows, and which of them leave the bar."""
-    print(f"\n{'time over that of ordinary rows':<50} {'ns':>7} " + " ".join(f"{kind:>11}" for kind in _times.KINDS))
+    told = []
     for case in _times.cases():
         usual, ratios = _times.measured(case, rounds)
-        outside = [ratio for ratio in ratios.values() if not 1.0 / _times.BAR <= ratio <= _times.BAR]
-        numbers = " ".join(f"{ratios[kind]:>11.2f}" for kind in _times.KINDS)
-        print(f"{case[0]:<50} {usual:>7.1f} {numbers}{'   NO' if outside else ''}", flush=True)
+        told.append({"case": case[0], "ns": usual} | ratios)
+    show(f"Time over that of ordinary rows, expected within a factor of {_times.BAR:g}", told)
 
 
 PARTS: dict[str, Callable[[Extent], list[Json]]] = {

@@ -367,44 +367,12 @@ class _Tap:
         return getattr(self._channel, name)
 
 
-Fit = Callable[[bursar.Dataset, bursar.Spend, str], object]
-
-FITS: Mapping[str, Fit] = {
-    "fit dpem": lambda data, spend, key: data.fit(
-        bursar.DPEM(n_components=3, columns=FEATURES, iterations=8),
-        spend=spend,
-        request_id=key,
-        progress=False,
-        anyway=True,
-    ),
-    "fit separated": lambda data, spend, key: data.fit(
-        bursar.SeparatedGMM(n_components=3, columns=FEATURES, sigma_min=0.3, sigma_max=1.0),
-        spend=spend,
-        request_id=key,
-        progress=False,
-        anyway=True,
-    ),
-    "fit gradient": lambda data, spend, key: data.fit(
-        bursar.GradientEM(model="gaussian_mixture", n_components=3, columns=FEATURES),
-        spend=spend,
-        request_id=key,
-        progress=False,
-        anyway=True,
-    ),
-    "fit sketch": lambda data, spend, key: data.fit(
-        bursar.SketchKMeans(n_clusters=3, columns=FEATURES[:2]),
-        spend=spend,
-        request_id=key,
-        progress=False,
-        anyway=True,
-    ),
-    "fit mrf": lambda data, spend, key: data.fit(
-        bursar.MRF(cliques="tree", columns=["sex", "town", "smoker", "a"]),
-        spend=spend,
-        request_id=key,
-        progress=False,
-        anyway=True,
-    ),
+FITS: Mapping[str, bursar.Request] = {
+    "fit dpem": bursar.DPEM(n_components=3, columns=FEATURES, iterations=8),
+    "fit separated": bursar.SeparatedGMM(n_components=3, columns=FEATURES, sigma_min=0.3, sigma_max=1.0),
+    "fit gradient": bursar.GradientEM(model="gaussian_mixture", n_components=3, columns=FEATURES),
+    "fit sketch": bursar.SketchKMeans(n_clusters=3, columns=FEATURES[:2]),
+    "fit mrf": bursar.MRF(cliques="tree", columns=["sex", "town", "smoker", "a"]),
 }
 
 WEIGHTS: Mapping[str, int] = {
@@ -528,9 +496,7 @@ class Caller:
     def _questions(self) -> dict[str, Callable[[], object]]:
         spend = bursar.rho(0.001)
         return {
-            "preview": lambda: self._data.preview(
-                bursar.DPEM(n_components=3, columns=FEATURES, iterations=8), spend=spend
-            ),
+            "preview": lambda: self._data.preview(FITS["fit dpem"], spend=spend),
             "datasets": self._client.datasets,
             "limits": self._data.limits,
             "releases": self._client.releases,
@@ -590,7 +556,7 @@ class Caller:
         try:
             if kind == "fit nonsense":
                 return self._data.fit(bursar.DPEM(n_components=10**6), spend=spend, request_id=key, progress=False)
-            return FITS[kind](self._data, spend, key)
+            return self._data.fit(FITS[kind], spend=spend, request_id=key, progress=False, anyway=True)
         except bursar.Error as error:
             with self._witness.lock:
                 self._witness.refused[key][type(error).__name__] += 1

@@ -25,7 +25,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
@@ -35,7 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times are of one proces
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import Json, Kept, options_of, output_of, results_of, saved, spread_of
+from _common import Json, Wish, options_of, part_of, results_of, run_parts, show, spread_of
 from _mrf import (
     DELTA,
     LEAST_POTENTIAL,
@@ -94,7 +94,6 @@ class Extent:
         sizes: numbers of rows in figure 2.
         epsilons: of figure 2.
         repetitions: of everything else that is random.
-        minutes: after which no further trial of figure 2 begins.
         methods: of figure 2 that are measured now; empty: all. The others keep what is known of them.
     """
 
@@ -103,51 +102,28 @@ class Extent:
     sizes: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     epsilons: tuple[float, ...] = (0.01, 0.1, 0.5, 1.0)
     repetitions: int = 3
-    minutes: float = float("inf")
     methods: tuple[str, ...] = ()
 
 
 QUICK = Extent(trials=3, states=(5,), sizes=(1_000, 10_000), epsilons=(0.1, 1.0), repetitions=1)
 
 
-class KeptTables(Kept):
-    """Results, and the noisy tables that they are from."""
-
-    def tables(self, key: str, work: Callable[[], list[NoisyTable]]) -> list[NoisyTable]:
-        """The noisy tables of a key, or else those that come out of the work."""
-        if self._folder is None:
-            return work()
-        path = self._folder / (re.sub(r"[^A-Za-z0-9.]+", "-", key) + ".npz")
-        if not path.exists():
-            arrays: dict[str, Any] = {}
-            for c, table in enumerate(work()):
-                noise = np.array([table.std, table.laplace])
-                arrays |= {f"y{c}": table.counts, f"v{c}": np.array(table.variables), f"noise{c}": noise}
-            np.savez_compressed(path, **arrays)
-        found = np.load(path)
-        return [
-            NoisyTable(tuple(found[f"v{c}"]), found[f"y{c}"], float(found[f"noise{c}"][0]), bool(found[f"noise{c}"][1]))
-            for c in range(len(found.files) // 3)
-        ]
-
-
-@dataclass(frozen=True)
-class Wish:
-    """Request for a measurement, and the place of its results.
-
-    Attributes:
-        extent: how much.
-        save: called with a table's name and its results as soon as it is done.
-        kept: results so far.
-        adult: folder of the table; None: it is left out.
-        pgm: interpreter that has private-pgm; None: it is left out.
-    """
-
-    extent: Extent
-    save: Callable[[str, Any], None]
-    kept: KeptTables
-    adult: Path | None
-    pgm: Path | None
+def tables_of(wish: Wish[Extent], key: str, work: Callable[[], list[NoisyTable]]) -> list[NoisyTable]:
+    """The noisy tables that are kept under a key, or else come out of the work."""
+    if wish.kept.folder is None:
+        return work()
+    path = wish.kept.folder / (re.sub(r"[^A-Za-z0-9.]+", "-", key) + ".npz")
+    if not path.exists():
+        arrays: dict[str, Any] = {}
+        for c, table in enumerate(work()):
+            noise = np.array([table.std, table.laplace])
+            arrays |= {f"y{c}": table.counts, f"v{c}": np.array(table.variables), f"noise{c}": noise}
+        np.savez_compressed(path, **arrays)
+    found = np.load(path)
+    return [
+        NoisyTable(tuple(found[f"v{c}"]), found[f"y{c}"], float(found[f"noise{c}"][0]), bool(found[f"noise{c}"][1]))
+        for c in range(len(found.files) // 3)
+    ]
 
 
 # --- figure 2 -----------------------------------------------------------------------------------------------
@@ -253,13 +229,13 @@ def random_trial(law: Law, number: int) -> Json:
     return {"kl": true.divergence(other.theta, other.log_partition)}
 
 
-def figure2_trial(wish: Wish, law: Law, trial: int) -> None:
+def figure2_trial(wish: Wish[Extent], law: Law, trial: int) -> None:
     """One trial of every cell, as far as it is not known."""
     number = trial % POPULATIONS
     for n in wish.extent.sizes:
         for pure, epsilon in product((True, False), wish.extent.epsilons):
             key = law.key(trial, n, epsilon, pure=pure)
-            tables = wish.kept.tables(key, partial(draws, law, trial, n, epsilon, pure=pure))
+            tables = tables_of(wish, key, partial(draws, law, trial, n, epsilon, pure=pure))
             for name, method in methods_of(law, trial, pure=pure).items():
                 if not wish.extent.methods or name in wish.extent.methods:
                     wish.kept.result(f"{key}, {name}", partial(private_trial, law, trial, tables, method))
@@ -267,20 +243,20 @@ def figure2_trial(wish: Wish, law: Law, trial: int) -> None:
     wish.kept.result(law.random_key(number), partial(random_trial, law, number))
 
 
-def figure2(wish: Wish) -> None:
+def figure2(wish: Wish[Extent]) -> None:
     """Divergences by structure, states, n, guarantee and epsilon."""
-    extent, begun = wish.extent, time.monotonic()
+    extent = wish.extent
     for states in extent.states:
         laws = [Law(kind, states, max(extent.sizes)) for kind in FIGURE2]
         for trial, law in product(range(extent.trials), laws):
-            if time.monotonic() - begun < 60 * extent.minutes:
+            if time.monotonic() < wish.until:
                 figure2_trial(wish, law, trial)
                 wish.save(f"{law.kind}, S = {states}", figure2_rows(wish, law))
         for law in laws:
-            print_figure2(law, figure2_rows(wish, law))
+            show_figure2(law, figure2_rows(wish, law))
 
 
-def figure2_rows(wish: Wish, law: Law) -> list[Json]:
+def figure2_rows(wish: Wish[Extent], law: Law) -> list[Json]:
     """Medians over the trials that there are."""
     extent, rows = wish.extent, []
     for n, pure, epsilon in product(extent.sizes, (True, False), extent.epsilons):
@@ -320,58 +296,17 @@ def summary(trials: Sequence[Json]) -> Json:
     }
 
 
-def print_figure2(law: Law, rows: list[Json]) -> None:
+def show_figure2(law: Law, rows: list[Json]) -> None:
     """One structure and number of states."""
-    if not rows:
-        return
-    trials = sorted({row["trials"] for row in rows})
-    print(
-        f"\nFigure 2: {law.kind}, {NODES} nodes of {law.states} states, ADD_REMOVE_ONE: KL(truth || model) in nats, "
-        f"medians of {' or '.join(map(str, trials))} trials on {rows[0]['models']} models"
-    )
-    columns = [*ESTIMATORS, "naive_tuned"]
-    print(
-        f"{'n':>9} {'epsilon':>7} {'noise':>9} {'std':>7} "
-        + " ".join(f"{name:>11}" for name in columns)
-        + f" {'non-private':>11} {'random':>7} {'cgm wins':>9} {'cgm, s':>7}"
-    )
-    for row in rows:
-        values = " ".join(f"{row[name]['kl']:>11.4f}" if name in row else f"{'-':>11}" for name in columns)
-        print(
-            f"{row['n']:>9,} {row['epsilon']:>7g} {'Laplace' if row['pure'] else 'Gaussian':>9} "
-            f"{row['noise_std']:>7.0f} {values} {row['non_private']:>11.4f} {row['random']:>7.2f} "
-            f"{row['cgm_below_naive']:>5}/{row.get('naive', {}).get('trials', 0):<3} {row['cgm']['seconds']:>7.2f}",
-            flush=True,
-        )
-    print_verdicts(rows)
-
-
-def print_verdicts(rows: list[Json]) -> None:
-    """Print what is wanted of these cells."""
-    both = [row for row in rows if "naive" in row]
-    if not both:
-        return
-    below = sum(row["cgm"]["kl"] <= row["naive"]["kl"] for row in both)
-    print(f"  cgm at or below naive in the median: {below} of {len(both)} cells")
-    ratios = [row["naive"]["kl"] / row["cgm"]["kl"] for row in both if row["epsilon"] == min_epsilon(rows)]
-    print(f"  naive over cgm at the least epsilon: {min(ratios):.2f} to {max(ratios):.3g}")
-    best = [row["naive_tuned"]["kl"] / row["cgm"]["kl"] for row in rows if "naive_tuned" in row]
-    if best:
-        print(f"  naive with the best penalty in hindsight over cgm: {min(best):.2f} to {max(best):.2f}")
-    pairs = paired_guarantees(rows)
-    lower = sum(gaussian["cgm"]["kl"] <= laplace["cgm"]["kl"] for laplace, gaussian in pairs)
-    print(f"  cgm: Gaussian at or below Laplace of the same epsilon: {lower} of {len(pairs)} cells")
-
-
-def min_epsilon(rows: list[Json]) -> float:
-    """The least epsilon of a table."""
-    return min(float(row["epsilon"]) for row in rows)
-
-
-def paired_guarantees(rows: list[Json]) -> list[tuple[Json, Json]]:
-    """Rows with Laplace noise, each with that of the same n and epsilon with Gaussian noise."""
-    gaussian = {(row["n"], row["epsilon"]): row for row in rows if not row["pure"]}
-    return [(row, gaussian[row["n"], row["epsilon"]]) for row in rows if row["pure"]]
+    told = [
+        part_of(row, "n", "epsilon", "pure", "trials", "models", "noise_std")
+        | {name: row[name]["kl"] for name in (*ESTIMATORS, "naive_tuned") if name in row}
+        | part_of(row, "non_private", "random", "cgm_below_naive")
+        | {"cgm, s": row["cgm"]["seconds"]}
+        for row in rows
+    ]
+    title = f"Figure 2: {law.kind}, {NODES} nodes of {law.states} states, ADD_REMOVE_ONE"
+    show(f"{title}: median KL(truth || model) in nats", told)
 
 
 # --- figure 1c ----------------------------------------------------------------------------------------------
@@ -386,7 +321,7 @@ def penalised(
     return estimate(graph, tables, n, estimator=estimator, regularization=strength)
 
 
-def figure1c(wish: Wish, states: int = 10, n: int = 100_000, epsilon: float = 0.1) -> None:
+def figure1c(wish: Wish[Extent], states: int = 10, n: int = 100_000, epsilon: float = 0.1) -> None:
     """Divergence against the L2 penalty on log-potentials."""
     repetitions = 5 * wish.extent.repetitions
     found: dict[str, dict[float, list[float]]] = {}
@@ -403,15 +338,11 @@ def figure1c(wish: Wish, states: int = 10, n: int = 100_000, epsilon: float = 0.
             values = found.setdefault(name, {}).setdefault(strength, [])
             values.append(true.divergence(model.log_potentials, model.log_partition))
     medians = {name: [statistics.median(values[p]) for p in PENALTIES] for name, values in found.items()}
-    print(
-        f"\nFigure 1c: chain of {NODES} nodes of {states} states, n = {n:,}, epsilon = {epsilon:g} (Laplace): KL in "
-        f"nats against the L2 penalty in rows, medians of {repetitions} trials"
-    )
-    print(f"{'penalty':>12} " + " ".join(f"{strength:>8g}" for strength in PENALTIES))
-    for name, values in medians.items():
-        print(f"{name:>12} " + " ".join(f"{value:>8.4f}" for value in values))
-    for name, values in medians.items():
-        print(f"  {name}: at the least penalty {values[0] / min(values):.2f} times its best")
+    told = [
+        {"penalty": strength} | {name: medians[name][p] for name in medians} for p, strength in enumerate(PENALTIES)
+    ]
+    title = f"Figure 1c: chain of {NODES} nodes of {states} states, n = {n:,}, epsilon = {epsilon:g} (Laplace)"
+    show(f"{title}: KL in nats against the L2 penalty in rows, medians of {repetitions} trials", told)
     wish.save(
         f"chain, S = {states}, n = {n}, epsilon = {epsilon:g}",
         {"trials": repetitions, "penalties": PENALTIES, "kl": medians},
@@ -475,7 +406,7 @@ def path_trial(n: int, days: int, weights: str, epsilon: float, seed: int) -> Js
     return found
 
 
-def paths(wish: Wish) -> None:
+def paths(wish: Wish[Extent]) -> None:
     """Errors of homogeneous chains against people, budget and the most paths of a person."""
     repetitions = 3 * wish.extent.repetitions
     print(f"\nPaths of {STEPS} steps among {PLACES} states, ADD_REMOVE_ONE, delta {DELTA:g}: medians of {repetitions}")
@@ -600,20 +531,20 @@ def adult_private_pgm(interpreter: Path, table: Adult, tables: Sequence[NoisyTab
     return {"score": found, "seconds": seconds, "version": version}
 
 
-def adult_row(wish: Wish, table: Adult, key: str, request: fit_pb2.FitMRFRequest) -> Json:
+def adult_row(wish: Wish[Extent], table: Adult, key: str, request: fit_pb2.FitMRFRequest) -> Json:
     """All methods on the same released tables; private-pgm on those of the first fit with Laplace noise."""
     scores: dict[str, list[Json]] = {}
     seconds, edges = [], []
     for repetition in range(wish.extent.repetitions):
         name = f"{key}, fit {repetition}"
         times: Json = {}
-        tables = wish.kept.tables(name, partial(adult_fit, table, request, times))
+        tables = tables_of(wish, name, partial(adult_fit, table, request, times))
         seconds.append(wish.kept.result(f"{name}, seconds", times.copy))
         for estimator in ESTIMATORS:
             work = partial(adult_estimate, table, tables, estimator)
             scores.setdefault(estimator, []).append(wish.kept.result(f"{name}, {estimator}", work))
-        if wish.pgm and repetition == 0 and tables[0].laplace:
-            work = partial(adult_private_pgm, wish.pgm, table, tables)
+        if wish.options.pgm and repetition == 0 and tables[0].laplace:
+            work = partial(adult_private_pgm, wish.options.pgm, table, tables)
             scores["private_pgm"] = [wish.kept.result(f"{name}, private-pgm", work)]
         best = chow_liu(table.sizes, table.train_states)
         edges.append(len(set(best) & {one.variables for one in tables}))
@@ -623,54 +554,25 @@ def adult_row(wish: Wish, table: Adult, key: str, request: fit_pb2.FitMRFRequest
     return row | {"fits": len(seconds), "edges_of_chow_liu": edges}
 
 
-ADULT_EARLIER = {  # private-pgm, Laplace, ADD_REMOVE_ONE, one repetition
-    "chain": {1.0: -14.224, 0.5: -14.285, 0.1: -15.532},
-    "tree given": {1.0: -12.380, 0.1: -12.812},
-    "third-order chain": {1.0: -13.469},
-}
-"""github.com/ryan112358/private-pgm, measured earlier on the same columns, bins and test share."""
-
-
-def adult(wish: Wish) -> None:
+def adult(wish: Wish[Extent]) -> None:
     """Holdout log-likelihoods by graph, guarantee and epsilon."""
-    if wish.adult is None:
+    if wish.options.adult is None:
         print("\nAdult: left out; --adult DIR names the folder of adult.csv and adult-domain.json")
         return
-    table = adult_table(wish.adult)
+    table = adult_table(wish.options.adult)
     plain = adult_non_private(table)
-    print(
-        f"\nAdult: {len(table.train):,} rows, {len(table.columns)} columns of at most {MOST_BINS} bins, "
-        f"ADD_REMOVE_ONE: log-likelihood of {len(table.test_states):,} other rows, per row in nats; medians of "
-        f"{wish.extent.repetitions} fits by the server"
-    )
-    print(
-        f"{'graph':>18} {'epsilon':>7} {'noise':>9} {'cgm':>8} {'(range)':>18} {'nlbp':>9} {'naive':>9} "
-        f"{'private-pgm':>11} "
-        f"{'earlier':>8} {'non-private':>11} {'wall s':>7} {'cpu s':>7}"
-    )
     rows = []
     for epsilon, pure in product((1.0, 0.5, 0.1), (True, False)):
         for name, request in adult_requests(table, epsilon, pure=pure).items():
             key = f"Adult, {name}, epsilon {epsilon:g}, {'Laplace' if pure else 'Gaussian'}"
             row: Json = {"graph": name, "epsilon": epsilon, "pure": pure} | adult_row(wish, table, key, request)
-            row["private_pgm_earlier"] = ADULT_EARLIER.get(name, {}).get(epsilon) if pure else None
             row["non_private"] = plain[name.removesuffix(" given")]
             rows.append(row)
-            print_adult(row)
             wish.save("adult", rows)
-
-
-def print_adult(row: Json) -> None:
-    """One line."""
-    spread = f"{row['cgm_range'][0]:.3f} to {row['cgm_range'][1]:.3f}"
-    earlier = "-" if row["private_pgm_earlier"] is None else f"{row['private_pgm_earlier']:.3f}"
-    theirs = f"{row['private_pgm']:.3f}" if "private_pgm" in row else "-"
-    print(
-        f"{row['graph']:>18} {row['epsilon']:>7g} {'Laplace' if row['pure'] else 'Gaussian':>9} {row['cgm']:>8.3f} "
-        f"{spread:>18} {row['nlbp']:>9.3f} {row['naive']:>9.3f} {theirs:>11} {earlier:>8} {row['non_private']:>11.3f} "
-        f"{row['seconds']['wall']:>7.2f} {row['seconds']['cpu']:>7.2f}",
-        flush=True,
-    )
+    told = [
+        {name: value for name, value in row.items() if name not in ("seconds", "edges_of_chow_liu")} for row in rows
+    ]
+    show(f"Adult: log-likelihood of {len(table.test_states):,} other rows, per row in nats, ADD_REMOVE_ONE", told)
 
 
 # --- private-pgm --------------------------------------------------------------------------------------------
@@ -679,17 +581,8 @@ PEERS_EARLIER = {(10, 0.5): 0.041, (10, 0.1): 0.418, (20, 1.0): 0.160, (20, 0.5)
 """KL of private-pgm, the better of its optimisers, by states and epsilon: measured earlier on other such graphs."""
 
 
-def peers(wish: Wish, n: int = 100_000) -> None:
+def peers(wish: Wish[Extent], n: int = 100_000) -> None:
     """Erdos-Renyi graphs beside private-pgm, Laplace noise; that one on the same noisy tables of the first model."""
-    print(
-        f"\nErdos-Renyi graphs of {NODES} nodes and {EDGES} edges, n = {n:,}, Laplace, ADD_REMOVE_ONE: "
-        f"KL(truth || model) in nats, medians of {wish.extent.repetitions} models, and of the first; log-likelihoods "
-        "are as much below the truth's"
-    )
-    print(
-        f"{'states':>6} {'epsilon':>7} {'cgm':>8} {'naive':>9} {'earlier':>8} {'truth':>8} {'cgm, s':>7} "
-        f"{'first: cgm':>11} {'private-pgm':>11} {'s':>6}"
-    )
     rows = []
     for states, epsilon in PEERS_EARLIER:
         trials = [peers_trial(wish, states, epsilon, number, n) for number in range(wish.extent.repetitions)]
@@ -698,28 +591,25 @@ def peers(wish: Wish, n: int = 100_000) -> None:
         row["first"] = {name: trials[0][name] for name in trials[0] if name == "cgm" or name not in trials[-1]}
         row["private_pgm_earlier"] = PEERS_EARLIER[states, epsilon]
         rows.append(row)
-        first = row["first"]
-        theirs = (f"{first['private_pgm']:.4f}", f"{first['private_pgm_seconds']:.1f}") if wish.pgm else ("-", "-")
-        print(
-            f"{states:>6} {epsilon:>7g} {row['cgm']:>8.4f} {row['naive']:>9.4f} {row['private_pgm_earlier']:>8.3f} "
-            f"{row['truth']:>8.3f} {row['cgm_seconds']:>7.2f} {first['cgm']:>11.4f} {theirs[0]:>11} {theirs[1]:>6}",
-            flush=True,
-        )
         wish.save("Erdos-Renyi", rows)
+    title = f"Erdos-Renyi graphs of {NODES} nodes and {EDGES} edges, n = {n:,}, Laplace, ADD_REMOVE_ONE"
+    told = [{name: value for name, value in row.items() if name != "first"} for row in rows]
+    show(f"{title}: median KL(truth || model) in nats", told)
+    show("The first model of each", [part_of(row, "states", "epsilon") | row["first"] for row in rows])
 
 
-def peers_trial(wish: Wish, states: int, epsilon: float, number: int, n: int) -> Json:
+def peers_trial(wish: Wish[Extent], states: int, epsilon: float, number: int, n: int) -> Json:
     """All on the same tables; processor seconds of ours, wall seconds of theirs with their compilation."""
     law = Law("Erdos-Renyi graph", states, n)
     true, key = population(law, number), f"peers, {law.key(number, n, epsilon, pure=True)}"
-    tables = wish.kept.tables(key, partial(draws, law, number, n, epsilon, pure=True))
+    tables = tables_of(wish, key, partial(draws, law, number, n, epsilon, pure=True))
     found: Json = {"truth": -true.entropy()}
     for estimator in ESTIMATORS:
         method = partial(estimate, estimator=estimator)
         one = wish.kept.result(f"{key}, {estimator}", partial(private_trial, law, number, tables, method))
         found |= {estimator: one["kl"], f"{estimator}_seconds": one["seconds"]}
-    if wish.pgm and number == 0:
-        one = wish.kept.result(f"{key}, private-pgm", partial(peers_private_pgm, wish.pgm, true, tables))
+    if wish.options.pgm and number == 0:
+        one = wish.kept.result(f"{key}, private-pgm", partial(peers_private_pgm, wish.options.pgm, true, tables))
         found |= {"private_pgm": one["kl"], "private_pgm_seconds": one["seconds"]}
     return found
 
@@ -813,29 +703,15 @@ def tasks(quick: bool) -> dict[str, list[Task]]:
     return {"rows": rows, "states": states, "columns": fifteen + ([] if quick else large)}
 
 
-def growth(wish: Wish) -> None:
+def growth(wish: Wish[Extent]) -> None:
     """Seconds of whole fits and of 1e5 samples, against rows, states, columns."""
     quick = wish.extent.repetitions == QUICK.repetitions
     for name, some in tasks(quick).items():
-        print(
-            f"\nTime against {name}: (epsilon, delta) = (1, {DELTA:g}), Gaussian, cgm; one thread, medians of "
-            f"{wish.extent.repetitions}"
-        )
-        print(
-            f"{'graph':>29} {'n':>9} {'states':>6} {'cliques':>7} {'largest clique':>14} {'after triangulation':>19} "
-            f"{'fit, wall s':>11} {'cpu s':>7} {'1e5 rows, s':>11} {'peak MB':>8}"
-        )
-        found = []
+        found: list[Json] = []
         for task in some:
-            row = timed(task, wish.extent.repetitions)
-            found.append(row)
-            print(
-                f"{row['title']:>29} {row['n']:>9,} {row['states']:>6} {row['cliques']:>7} "
-                f"{row['largest_clique']:>14,} {row['largest_table']:>19,} {row['wall_seconds']:>11.2f} "
-                f"{row['cpu_seconds']:>7.2f} {row['sample_seconds']:>11.2f} {row['peak_mb']:>8.0f}",
-                flush=True,
-            )
+            found.append(timed(task, wish.extent.repetitions))
             wish.save(name, found)
+        show(f"Time against {name}: (epsilon, delta) = (1, {DELTA:g}), Gaussian, cgm; one thread, medians", found)
 
 
 # --- picture ------------------------------------------------------------------------------------------------
@@ -849,14 +725,18 @@ LINES = {
 }
 
 
-def picture(wish: Wish) -> None:
+def picture(wish: Wish[Extent]) -> None:
     """Divergence against epsilon, a panel for each structure and number of rows, from the results of figure2."""
+    output = results_of(__file__)
+    found: Json = json.loads(output.read_text()).get("figure2", {}) if output.exists() else {}
+    if not all(f"{kind}, S = 10" in found for kind in FIGURE2):
+        print("\npicture: left out; measure figure2 first")
+        return
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    found = json.loads(results_of(__file__).read_text())["figure2"]
     sizes = Extent().sizes
     figure, axes = plt.subplots(2, len(sizes), figsize=(12, 5.5), sharex=True, sharey="row", layout="constrained")
     for row, kind in zip(axes, FIGURE2, strict=True):
@@ -878,7 +758,7 @@ def picture(wish: Wish) -> None:
     print(f"\n{PICTURE.name}: drawn")
 
 
-PARTS: dict[str, Callable[[Wish], None]] = {
+PARTS: dict[str, Callable[[Wish[Extent]], None]] = {
     "growth": growth,
     "paths": paths,
     "figure1c": figure1c,
@@ -891,27 +771,12 @@ PARTS: dict[str, Callable[[Wish], None]] = {
 
 def main() -> None:
     """Run the parts named on the command line, or all of them."""
-    parser = options_of(__doc__, PARTS)
+    parser = options_of(__doc__, PARTS, Extent())
     parser.add_argument("--adult", type=Path, help="folder of adult.csv and adult-domain.json")
     parser.add_argument("--pgm", type=Path, help="Python interpreter of an environment with private-pgm (mbi)")
-    parser.add_argument("--repetitions", type=int, help="of the other parts; left out: 3")
-    parser.add_argument("--trials", type=int, help="of each cell of figure2; left out: 25")
-    parser.add_argument("--states", type=int, nargs="*", help="of nodes in figure2; left out: 10 20")
-    parser.add_argument("--methods", nargs="*", help="of figure2, that are measured now; left out: all")
     parser.add_argument("--again", nargs="*", default=[], help="methods to measure anew, such as cgm")
-    options = parser.parse_args()
-    output = output_of(options, __file__)
-    asked = {name: getattr(options, name) for name in ("trials", "repetitions", "minutes")}
-    asked |= {name: tuple(getattr(options, name) or ()) for name in ("states", "methods")}
-    given = {name: value for name, value in asked.items() if value}
-    extent = replace(QUICK if options.quick else Extent(), **given)
-    kept = KeptTables(output and output.with_suffix(".kept"), options.again)
     mrf.warm_up()
-    # The picture is of the sizes of a full run.
-    for part in options.parts or [part for part in PARTS if part != "picture" or not options.quick]:
-        start = time.perf_counter()
-        PARTS[part](Wish(extent, partial(saved, output, part), kept, options.adult, options.pgm))
-        print(f"  ({part}: {time.perf_counter() - start:.0f} s)", flush=True)
+    run_parts(parser, PARTS, __file__, full=Extent(), quick=QUICK, again=("again",))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ import dpem as dpem_bench
 import mrf as mrf_bench
 import numpy as np
 import sketch as sketch_bench
-from _common import Json, options_of, output_of, saved, spread_of
+from _common import Json, Wish, options_of, part_of, ratio_of, run_parts, show, spread_of
 from _kmeans import BOUND, CLUSTERS, DIMENSIONS, GOOGLE_LSH, Array, MixtureRows, array, cube, sum_of_squares
 from _kmeans import fit as fit_in_box
 from _separated import Truth, World, by_diffprivlib, by_labels, by_sklearn, drawn, scored, separated
@@ -74,19 +74,6 @@ class Extent:
 
 
 QUICK = Extent(rounds=5, rows=50_000, slow=1)
-
-
-@dataclass(frozen=True)
-class Wish:
-    """Request for a measurement.
-
-    Attributes:
-        extent: how much.
-        pgm: interpreter that has private-pgm; None: what was measured of it earlier is told.
-    """
-
-    extent: Extent
-    pgm: Path | None
 
 
 Outcome = tuple[float, float]
@@ -134,16 +121,8 @@ def row_of(
         ours: outcomes by spend, a round each.
         theirs: likewise, in the same order.
     """
-    pairs = [(a, b) for spend in ours for a, b in zip(ours[spend], theirs[spend], strict=True)]
-    ratios = [a[1] / b[1] for a, b in pairs]
-    row = facts | peer.facts
-    row |= {
-        "rounds": len(pairs),
-        "ours": statistics.median(a[1] for a, _ in pairs),
-        "theirs": statistics.median(b[1] for _, b in pairs),
-        "ratio": statistics.median(ratios),
-        "ratio_range": [min(ratios), max(ratios)],
-        "ratio_spread": spread_of(ratios),
+    seconds = [[one[1] for spend in ours for one in some[spend]] for some in (ours, theirs)]
+    return timed_row(facts, peer, *seconds) | {
         "points": [
             {
                 "spend": spend,
@@ -154,25 +133,11 @@ def row_of(
             for spend in ours
         ],
     }
-    told(row)
-    return row
 
 
 def timed_row(facts: Json, peer: Peer, ours: Sequence[float], theirs: Sequence[float]) -> Json:
     """One computation beside a peer's, of which only the time differs."""
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    row = facts | peer.facts
-    row |= {
-        "rounds": len(ratios),
-        "ours": statistics.median(ours),
-        "theirs": statistics.median(theirs),
-        "ratio": statistics.median(ratios),
-        "ratio_range": [min(ratios), max(ratios)],
-        "ratio_spread": spread_of(ratios),
-        "points": [],
-    }
-    told(row)
-    return row
+    return facts | peer.facts | {"rounds": len(ours)} | ratio_of(ours, theirs) | {"points": []}
 
 
 def recorded(
@@ -188,26 +153,7 @@ def recorded(
         where: what was different.
     """
     points = [{"spend": spend, "peer_error": error} for spend, error in errors.items()]
-    row = facts | peer.facts | {"recorded": True, "theirs_range": seconds, "where": where, "points": points}
-    told(row)
-    return row
-
-
-def told(row: Json) -> None:
-    """Print a row."""
-    if row.get("recorded"):
-        seconds = "-" if row["theirs_range"] is None else " to ".join(f"{one:g}" for one in row["theirs_range"])
-        print(f"  {row['case']:<34} {row['peer']:<40} recorded earlier: {seconds} s", flush=True)
-    else:
-        print(
-            f"  {row['case']:<34} {row['peer']:<40} {row['ours']:>9.4f} {row['theirs']:>9.4f} s  "
-            f"ratio {row['ratio']:.3f}",
-            flush=True,
-        )
-    for one in row["points"]:
-        print(
-            f"      spend {one['spend']:<6g} error {one.get('error', float('nan')):.4f}, peer {one['peer_error']:.4f}"
-        )
+    return facts | peer.facts | {"recorded": True, "theirs_range": seconds, "where": where, "points": points}
 
 
 # --- k-means ------------------------------------------------------------------------------------------------
@@ -215,7 +161,7 @@ def told(row: Json) -> None:
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 
 
-def kmeans(wish: Wish) -> list[Json]:
+def kmeans(wish: Wish[Extent]) -> list[Json]:
     """FitDPEM and FitSketchKMeans, diffprivlib and DPLloyd on the same rows."""
     n = wish.extent.rows
     subject = sketch_bench.Subject("mixture", "ten Gaussians", CLUSTERS, n, clip_radius=2.0)
@@ -245,7 +191,7 @@ def kmeans(wish: Wish) -> list[Json]:
 # --- a mixture ----------------------------------------------------------------------------------------------
 
 
-def mixture(wish: Wish) -> list[Json]:
+def mixture(wish: Wish[Extent]) -> list[Json]:
     """FitDPEM and the paper's algorithm on three spherical Gaussians in the plane."""
     n, steps, k = wish.extent.rows, dpem_bench.STEPS, dpem_bench.K
     found: dict[str, dict[float, list[Outcome]]] = {
@@ -304,7 +250,7 @@ def by_mixture(rows: Array, seed: int) -> Array:
     return np.asarray((means[0] - means[1]) / 2.0)
 
 
-def gradient(wish: Wish) -> list[Json]:
+def gradient(wish: Wish[Extent]) -> list[Json]:
     """FitGradientEM's three models, each beside what comes nearest."""
     n = wish.extent.rows
     peers = {
@@ -315,7 +261,7 @@ def gradient(wish: Wish) -> list[Json]:
     return [gradient_row(wish, _em.MODELS[name], n, peer) for name, peer in peers.items()]
 
 
-def gradient_row(wish: Wish, model: _em.Model, n: int, peer: Peer) -> Json:
+def gradient_row(wish: Wish[Extent], model: _em.Model, n: int, peer: Peer) -> Json:
     """One model."""
     ours: dict[float, list[Outcome]] = {epsilon: [] for epsilon in GRADIENT_EPSILONS}
     theirs: dict[float, list[Outcome]] = {epsilon: [] for epsilon in GRADIENT_EPSILONS}
@@ -363,7 +309,7 @@ def in_turns(rounds: int, ours: Callable[[], Any], theirs: Callable[[], Any]) ->
 PYCLE = "e664f2f2"
 
 
-def sketches(wish: Wish, m: int = 1000) -> list[Json]:
+def sketches(wish: Wish[Extent], m: int = 1000) -> list[Json]:
     """Sums over rows of exp(i X W), truncated to integers; decoding is told beside pycle's."""
     n = wish.extent.rows // 10
     X = np.random.default_rng(0).uniform(-1.0, 1.0, (n, DIMENSIONS))
@@ -405,12 +351,12 @@ PGM_REVISION = "4d2b3c56"
 PGM_SECONDS = (8.4, 9.1)
 
 
-def tables(wish: Wish) -> list[Json]:
+def tables(wish: Wish[Extent]) -> list[Json]:
     """Counting, and the estimate from noisy tables."""
     return [counting(wish), *estimating(wish)]
 
 
-def counting(wish: Wish) -> Json:
+def counting(wish: Wish[Extent]) -> Json:
     """Two columns of ten bins each."""
     n, sizes = wish.extent.rows, (STATES, STATES)
     X = np.random.default_rng(0).uniform(0, STATES, (n, len(sizes)))
@@ -421,7 +367,7 @@ def counting(wish: Wish) -> Json:
     return timed_row(facts, peer, *in_turns(wish.extent.rounds, partial(summed, statistic, rows), theirs))
 
 
-def estimating(wish: Wish) -> list[Json]:
+def estimating(wish: Wish[Extent]) -> list[Json]:
     """Measure estimates from the same noisy tables of a random graph of ten columns."""
     n = wish.extent.rows
     law = mrf_bench.Law("Erdos-Renyi graph", STATES, n)
@@ -430,17 +376,17 @@ def estimating(wish: Wish) -> list[Json]:
     ours: dict[float, list[Outcome]] = {epsilon: [] for epsilon in TABLE_EPSILONS}
     theirs: dict[float, list[Outcome]] = {epsilon: [] for epsilon in TABLE_EPSILONS}
     version = PGM_REVISION
-    for number in range(wish.extent.slow if wish.pgm else wish.extent.rounds):
+    for number in range(wish.extent.slow if wish.options.pgm else wish.extent.rounds):
         true = mrf_bench.population(law, number)
         for epsilon in TABLE_EPSILONS:
             noisy = mrf_bench.draws(law, number, n, epsilon, pure=True)
             found, seconds = clocked(partial(estimate, true.graph, noisy, None), time.perf_counter)
             ours[epsilon].append((true.divergence(found.log_potentials, found.log_partition), seconds))
-            if wish.pgm:
-                one = mrf_bench.peers_private_pgm(wish.pgm, true, noisy)
+            if wish.options.pgm:
+                one = mrf_bench.peers_private_pgm(wish.options.pgm, true, noisy)
                 theirs[epsilon].append((one["kl"], one["seconds"]))
                 version = f"mbi {one['version']}"
-    if wish.pgm:
+    if wish.options.pgm:
         return [row_of(facts, Peer(PGM, version), ours, theirs)]
     earlier = {epsilon: kl for (states, epsilon), kl in mrf_bench.PEERS_EARLIER.items() if states == STATES}
     own = {
@@ -460,7 +406,7 @@ def estimating(wish: Wish) -> list[Json]:
 RHOS = (0.01, 0.05, 0.5)
 
 
-def separated_gaussians(wish: Wish) -> list[Json]:
+def separated_gaussians(wish: Wish[Extent]) -> list[Json]:
     """Four Gaussians ten deviations apart, within a public radius of 30: kind to those whose noise goes with it."""
     world = World(max(20_000, wish.extent.rows // 5), 10, 4, radius=30.0)
     names = ("ours", "diffprivlib", "scikit-learn")
@@ -492,7 +438,7 @@ def worst_mean(world: World, truth: Truth, model: Any) -> float:
     return float(scored(truth, model).get("mean", world.separation))
 
 
-PARTS: dict[str, Callable[[Wish], list[Json]]] = {
+PARTS: dict[str, Callable[[Wish[Extent]], list[Json]]] = {
     "kmeans": kmeans,
     "mixture": mixture,
     "gradient": gradient,
@@ -505,23 +451,30 @@ PARTS: dict[str, Callable[[Wish], list[Json]]] = {
 def main() -> None:
     """Run the parts named on the command line, or all of them."""
     warnings.filterwarnings("ignore")  # of peers, about their own dependencies and about steps that were asked for
-    parser = options_of(__doc__, PARTS)
+    parser = options_of(__doc__, PARTS, Extent())
     given = os.environ.get("PGM")
     parser.add_argument("--pgm", type=Path, default=Path(given) if given else None, help="Python with package mbi")
-    parser.add_argument("--rounds", type=int, help="left out: 7, or 5 with --quick")
-    parser.add_argument("--rows", type=int, help="of most tables; left out: 200,000, or 50,000 with --quick")
-    options = parser.parse_args()
-    output = output_of(options, __file__)
-    asked = {name: getattr(options, name) for name in ("rounds", "rows") if getattr(options, name)}
-    wish = Wish(replace(QUICK if options.quick else Extent(), **asked), options.pgm)
     for fit in (dpem, gradient_em, mrf, separated_gmm, sketch):
         fit.warm_up()
-    for name, part in PARTS.items():
-        if name in (options.parts or PARTS):
-            begun = time.perf_counter()
-            print(f"\n{name}: seconds, ours and theirs")
-            saved(output, name, "rows", part(wish))
-            print(f"  ({name}: {time.perf_counter() - begun:.0f} s)", flush=True)
+    parts = {name: partial(measured, part) for name, part in PARTS.items()}
+    run_parts(parser, parts, __file__, full=Extent(), quick=QUICK)
+
+
+def measured(part: Callable[[Wish[Extent]], list[Json]], wish: Wish[Extent]) -> None:
+    """Measure a part: seconds, ours and theirs, and errors by what was spent."""
+    rows = part(wish)
+    wish.save("rows", rows)
+    names = ("ours", "theirs", "theirs_range", "ratio")
+    show(
+        "Seconds, ours and theirs",
+        [part_of(row, "case", "peer") | {name: row.get(name) for name in names} for row in rows],
+    )
+    points = [(row, one) for row in rows for one in row["points"]]
+    told = [
+        part_of(row, "case", "peer") | part_of(one, "spend", "peer_error") | {"error": one.get("error")}
+        for row, one in points
+    ]
+    show("Errors by what was spent", told)
 
 
 if __name__ == "__main__":

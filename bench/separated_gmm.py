@@ -4,7 +4,7 @@ Single results are kept in a folder beside the JSON, so that a run that was cut 
 separated` measures a method anew, deleting the folder begins anew. Parts may be run side by side. All rows say how many
 trials they have.
 
-grid: n, d, k and rho, beside what a float prototype of the same algorithm had at the same rho.
+grid: n, d, k and rho.
 separation: 3 to 6 deviations, k = 2, 4, 8.
 radius: R up to 1e6, with pairs of components about as far apart.
 worlds: unequal weights, shapes of components, outliers, both adjacencies; a component that others surround.
@@ -39,9 +39,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times are of one proces
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import Json, Kept, options_of, output_of, results_of, saved, spread_of
+from _common import Json, Wish, options_of, part_of, results_of, run_parts, show, spread_of
 from _kmeans import Box, array, array_rows, cube
 from _kmeans import fit as fit_in_box
+from _real import MissingTableError
 from _separated import (
     ADJACENCY,
     DEGREES,
@@ -51,7 +52,6 @@ from _separated import (
     RADIUS,
     REAL,
     Fields,
-    MissingTableError,
     Model,
     Real,
     Truth,
@@ -102,7 +102,6 @@ class Extent:
         rows: of growth.
         rounds: of times.
         rhos: of real tables.
-        minutes: of a part, after which no further trial begins.
     """
 
     seeds: int = 10
@@ -112,27 +111,9 @@ class Extent:
     rows: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
     rounds: int = 5
     rhos: tuple[float, ...] = (0.005, 0.0244, 0.1, 1.0, 10.0)
-    minutes: float = float("inf")
 
 
 QUICK = Extent(seeds=3, false=1, most=20_000, rows=(10_000,), rounds=1, rhos=(0.0244,))
-
-
-@dataclass(frozen=True)
-class Wish:
-    """Request for a measurement, and the place of its results.
-
-    Attributes:
-        extent: how much.
-        save: called with a table's name and its results as soon as it is done.
-        kept: results so far.
-        until: when no further trial begins, as `time.monotonic` has it.
-    """
-
-    extent: Extent
-    save: Callable[[str, Any], None]
-    kept: Kept
-    until: float
 
 
 # --- trials -------------------------------------------------------------------------------------------------
@@ -225,7 +206,7 @@ def public_table(box: Box, n: int, adjacency: Adjacency, **facts: Any) -> Public
     return PublicTable("bench", columns, adjacency, 1, n)
 
 
-def measure(wish: Wish, cases: Sequence[Case], methods: Mapping[str, Method], seeds: int) -> None:
+def measure(wish: Wish[Extent], cases: Sequence[Case], methods: Mapping[str, Method], seeds: int) -> None:
     """Every trial that is not known, until time is up; cases of the same rows side by side, all cases seed by seed."""
     order = list(dict.fromkeys(case.world for case in cases if case.world.n <= wish.extent.most))
     for seed, world in product(range(seeds), order):
@@ -265,7 +246,7 @@ def accuracies(trials: Sequence[Json]) -> Json:
     return {"missed": missed} | ({"means": {"accuracy": spread_of(good)}} if good else {})
 
 
-def row_of(wish: Wish, case: Case, methods: Sequence[str], seeds: int) -> Json | None:
+def row_of(wish: Wish[Extent], case: Case, methods: Sequence[str], seeds: int) -> Json | None:
     """Medians of the trials that there are; None if there are none."""
     trials = {name: wish.kept.known([case.key(seed, name) for seed in range(seeds)]) for name in methods}
     found = {name: summary(some) for name, some in trials.items() if some}
@@ -274,7 +255,7 @@ def row_of(wish: Wish, case: Case, methods: Sequence[str], seeds: int) -> Json |
     return case.facts | {"sought": case.sought or case.world.k} | found if found else None
 
 
-def table(wish: Wish, title: str, cases: Sequence[Case], methods: Mapping[str, Method]) -> list[Json]:
+def table(wish: Wish[Extent], title: str, cases: Sequence[Case], methods: Mapping[str, Method]) -> list[Json]:
     """Measure cases, and save and print what is known of them."""
     seeds = wish.extent.seeds
     measure(wish, cases, methods, seeds)
@@ -283,85 +264,32 @@ def table(wish: Wish, title: str, cases: Sequence[Case], methods: Mapping[str, M
     return rows
 
 
-def text(value: float | None, places: int = 3) -> str:
-    """A number, or that there is none."""
-    return "-" if value is None else f"{value:.{places}f}"
-
-
-def print_ours(
-    title: str, rows: Sequence[Json], varied: Sequence[str], earlier: Mapping[Any, Any] | None = None
-) -> None:
-    """A line for each case: what is varied, and how it went."""
-    if not rows:
-        return
-    print(f"\n{title}")
-    heads = " ".join(f"{name:>14}" for name in varied)
-    before = f" {'prototype: ok':>13} {'mean':>6} {'cov':>6}" if earlier else ""
-    print(
-        f"{heads} {'ok':>7} {'foretold':>8} {'mean':>6} {'labels':>6} {'cov':>6} {'labels':>6} {'covered':>7} "
-        f"{'s':>6}{before}  found"
-    )
-    for row in rows:
-        if SEPARATED not in row:
-            continue
-        one, known = row[SEPARATED], row.get(LABELS, {})
-        values = " ".join(f"{format(row[name], ',g' if isinstance(row[name], float) else ''):>14}" for name in varied)
-        foretold = one.get("foretold")
-        line = (
-            f"{values} {one['ok']:>3}/{one['trials']:<3} {foretold if foretold is not None else '-':>8} "
-            f"{text(one.get('mean')):>6} {text(known.get('mean')):>6} {text(one.get('covariance')):>6} "
-            f"{text(known.get('covariance')):>6} {text(one.get('covered'), 2):>7} {one['seconds']:>6.1f}"
-        )
-        if earlier:
-            ok, mean, covariance = earlier.get(tuple(row[name] for name in varied), (None, None, None))
-            line += f" {'-' if ok is None else f'{ok}/10':>13} {text(mean):>6} {text(covariance):>6}"
-        short = [str(found) for found in one["found"] if found != row["sought"]]
-        print(f"{line}  {'all' if not short else 'all but ' + ' '.join(short)}", flush=True)
+def show_ours(title: str, rows: Sequence[Json], varied: Sequence[str]) -> None:
+    """Show what is varied, and how it went; beside it errors where every row's component is known."""
+    told = [
+        part_of(row, *varied)
+        | {name: value for name, value in row[SEPARATED].items() if name not in ("missed", "means")}
+        | {f"{name}, labels known": row.get(LABELS, {}).get(name) for name in ("mean", "covariance")}
+        for row in rows
+        if SEPARATED in row
+    ]
+    show(title, told)
 
 
 # --- the grid -----------------------------------------------------------------------------------------------
 
-PROTOTYPE: dict[tuple[int, int, int, float], tuple[int, float | None, float | None]] = {
-    (20_000, 10, 4, 0.01): (10, 0.106, 0.088),
-    (20_000, 10, 8, 0.01): (9, 0.35, 0.53),
-    (20_000, 10, 8, 0.05): (10, 0.14, 0.14),
-    (20_000, 50, 8, 0.01): (0, None, None),
-    (20_000, 50, 8, 0.05): (10, 0.47, 0.17),
-    (20_000, 100, 4, 0.01): (10, 0.60, 0.13),
-    (20_000, 100, 4, 0.5): (10, 0.16, 0.02),
-    (100_000, 10, 4, 0.0244): (10, 0.027, 0.042),
-    (100_000, 10, 8, 0.05): (10, 0.041, 0.063),
-    (100_000, 100, 8, 0.01): (10, 0.256, 0.075),
-    (1_000_000, 10, 4, 0.01): (10, 0.008, 0.011),
-    (1_000_000, 10, 4, 0.05): (10, 0.007, 0.008),
-}
-"""Results by n, d, k and rho.
-
-Trials of ten that were ok, errors of means and covariances; floats, no server, other rows of the same law.
-"""
+GRID = (
+    *((20_000, 10, 4, 0.01), (20_000, 10, 8, 0.01), (20_000, 10, 8, 0.05), (20_000, 50, 8, 0.01)),
+    *((20_000, 50, 8, 0.05), (20_000, 100, 4, 0.01), (20_000, 100, 4, 0.5), (100_000, 10, 4, 0.0244)),
+    *((100_000, 10, 8, 0.05), (100_000, 100, 8, 0.01), (1_000_000, 10, 4, 0.01), (1_000_000, 10, 4, 0.05)),
+)
+"""Values of n, d, k and rho."""
 
 
-def grid(wish: Wish) -> None:
-    """Print the prototype's results beside the measured ones."""
-    cases = [Case(World(n, d, k), rho) for n, d, k, rho in PROTOTYPE]
-    rows = table(wish, "cells", cases, OURS)
-    print_ours("Ten deviations apart", rows, ("n", "d", "k", "rho"), PROTOTYPE)
-    for row in rows:
-        missed = missed_of(row)
-        if missed:
-            print(f"  n {row['n']:,}, d {row['d']}, k {row['k']}, rho {row['rho']:g}: missed {', '.join(missed)}")
-
-
-def missed_of(row: Json) -> list[str]:
-    """Return what the prototype did better; of the same number of trials."""
-    one, (ok, mean, covariance) = row.get(SEPARATED), PROTOTYPE[row["n"], row["d"], row["k"], row["rho"]]
-    if not one:
-        return []
-    found = [f"ok {one['ok']}/{one['trials']}, prototype {ok}/10"] if one["ok"] / one["trials"] < ok / 10 else []
-    for name, bar in (("mean", mean), ("covariance", covariance)):
-        if bar is not None and not one.get(name, np.inf) <= bar:
-            found.append(f"{name} {text(one.get(name))}, prototype {bar:g}")
-    return found
+def grid(wish: Wish[Extent]) -> None:
+    """Measure the cases of `GRID`."""
+    rows = table(wish, "cells", [Case(World(n, d, k), rho) for n, d, k, rho in GRID], OURS)
+    show_ours("Ten deviations apart", rows, ("n", "d", "k", "rho"))
 
 
 # --- what is varied -----------------------------------------------------------------------------------------
@@ -372,30 +300,30 @@ ROWS, DIMENSION, RHO = 100_000, 10, 0.05
 GAPS, COMPONENTS = (3.0, 4.0, 5.0, 6.0), (2, 4, 8)
 
 
-def size(wish: Wish) -> int:
+def size(wish: Wish[Extent]) -> int:
     """Rows of what is varied: fewer in quick runs."""
     return min(ROWS, wish.extent.most)
 
 
-def separation(wish: Wish) -> None:
+def separation(wish: Wish[Extent]) -> None:
     """Measure the separation that components need."""
     n = size(wish)
     cases = [Case(World(n, DIMENSION, k, gap), RHO) for k, gap in product(COMPONENTS, GAPS)]
     rows = table(wish, f"n = {n}", cases, OURS)
-    title = f"Separation, n = {n:,}, d = {DIMENSION}, rho = {RHO:g} (a float prototype: 10/10 at 5, and 10, 8, 2 at 4)"
-    print_ours(title, rows, ("k", "separation"))
+    title = f"Separation, n = {n:,}, d = {DIMENSION}, rho = {RHO:g}"
+    show_ours(title, rows, ("k", "separation"))
 
 
-def radius(wish: Wish) -> None:
+def radius(wish: Wish[Extent]) -> None:
     """Pairs of components, farther and farther apart."""
     n = size(wish)
     cases = [Case(World(n, DIMENSION, 4, far=far, radius=far), RHO) for far in (1e3, 1e4, 1e5, 1e6)]
     rows = table(wish, f"n = {n}", cases, OURS)
-    title = f"Two pairs, about R apart, n = {n:,}, d = {DIMENSION}, k = 4, rho = {RHO:g} (prototype: 10/10, mean 0.026)"
-    print_ours(title, rows, ("radius",))
+    title = f"Two pairs, about R apart, n = {n:,}, d = {DIMENSION}, k = 4, rho = {RHO:g}"
+    show_ours(title, rows, ("radius",))
 
 
-def worlds(wish: Wish) -> None:
+def worlds(wish: Wish[Extent]) -> None:
     """Weights, shapes, adjacencies."""
     n = size(wish)
     plain = World(n, DIMENSION, 4)
@@ -407,19 +335,19 @@ def worlds(wish: Wish) -> None:
     }
     for name, some in named.items():
         rows = table(wish, name, [Case(world, RHO) for world in some], OURS)
-        print_ours(f"{name.capitalize()}, n = {n:,}, rho = {RHO:g}", rows, ("d", "k", "weights", "shape"))
+        show_ours(f"{name.capitalize()}, n = {n:,}, rho = {RHO:g}", rows, ("d", "k", "weights", "shape"))
     both = [Case(replace(plain, k=k), RHO, adjacency) for k, adjacency in product((4, 8), Adjacency)]
-    print_ours("Adjacencies", table(wish, "adjacencies", both, OURS), ("n", "d", "k", "adjacency"))
+    show_ours("Adjacencies", table(wish, "adjacencies", both, OURS), ("n", "d", "k", "adjacency"))
     searches = {name: method for name, method in variants().items() if name == "balls"}
     surrounded = [Case(World(n, d, k, shape="shell"), RHO) for d, k in ((2, 6), (3, 8))]
     rows = table(wish, "surrounded", surrounded, {**OURS, **searches})
-    print_ours("A component that others surround, slabs", rows, ("d", "k"))
+    show_ours("A component that others surround, slabs", rows, ("d", "k"))
     if searches:
         balls = [row | {SEPARATED: row["balls"]} for row in rows if "balls" in row]
-        print_ours("A component that others surround, balls", balls, ("d", "k"))
+        show_ours("A component that others surround, balls", balls, ("d", "k"))
 
 
-def false(wish: Wish) -> None:
+def false(wish: Wish[Extent]) -> None:
     """More components are looked for than there are."""
     n, seeds = min(20_000, wish.extent.most), wish.extent.false
     pairs = ((1, 4, "round"), (2, 4, "stretched"), (3, 6, "t"), (4, 8, "round"))
@@ -430,23 +358,15 @@ def false(wish: Wish) -> None:
     for row in rows:
         row["false"] = sum(found > row["k"] for found in row[SEPARATED]["found"])
     wish.save("cells", rows)
-    print(f"\nMore are looked for than there are, n = {n:,}, d = {DIMENSION}, rho = {RHO:g}")
-    print(f"{'k':>3} {'sought':>6} {'shape':>10} {'trials':>6} {'too many':>8} {'ok':>4} {'mean':>6}")
-    for row in rows:
-        one = row[SEPARATED]
-        print(
-            f"{row['k']:>3} {row['sought']:>6} {row['shape']:>10} {one['trials']:>6} {row['false']:>8} {one['ok']:>4} "
-            f"{text(one.get('mean')):>6}"
-        )
-    total, trials = sum(row["false"] for row in rows), sum(row[SEPARATED]["trials"] for row in rows)
-    print(f"  false splits: {total} of {trials}; wanted 0 of 100")
+    told = [part_of(row, "k", "sought", "shape", "false") | part_of(row[SEPARATED], "trials", "ok") for row in rows]
+    show("More are looked for than there are; wanted 0 false ones", told)
 
 
 DEFAULT, TENS = "default min_weight", "FitDPEM in tens"
 """Names of what is beside it where components are small."""
 
 
-def small(wish: Wish) -> None:
+def small(wish: Wish[Extent]) -> None:
     """Components of 2 to 5 % beside larger ones, with the true least weight, and with the default, which is false."""
     laws: Sequence[tuple[int, int, int, float, float, tuple[float, ...]]] = (
         (30_000, 10, 10, 8.0, 0.05, (0.02, 0.02)),
@@ -469,15 +389,9 @@ def small(wish: Wish) -> None:
         TENS: lambda case, truth, seed: by_dpem_in_tens(truth.rows, case.rho, case.world.k),
     }
     rows = table(wish, "small components", cases, methods)
-    print("\nSmall components: means with a released one within a deviation, medians")
-    print(f"{'n':>8} {'d':>3} {'k':>3} {'gap':>4} {'rho':>7} {'small, %':>9} {'true':>5} {'default':>7} {'FitDPEM':>7}")
-    for row in rows:
-        few = " ".join(f"{100.0 * weight:g}" for weight in row["small"])
-        hits = [str(row[name]["hits"]) if name in row else "-" for name in (SEPARATED, DEFAULT, TENS)]
-        print(
-            f"{row['n']:>8,} {row['d']:>3} {row['k']:>3} {row['separation']:>4g} {row['rho']:>7g} {few:>9} "
-            f"{hits[0]:>5} {hits[1]:>7} {hits[2]:>7}"
-        )
+    names = ("n", "d", "k", "separation", "rho", "small")
+    told = [part_of(row, *names) | {name: row[name]["hits"] for name in methods if name in row} for row in rows]
+    show("Small components: means with a released one within a deviation, medians", told)
 
 
 # --- side by side -------------------------------------------------------------------------------------------
@@ -487,7 +401,7 @@ TIGHT = 30.0
 """R, if much is known about where means are: kinder to those whose noise goes with the bounds."""
 
 
-def against(wish: Wish) -> None:
+def against(wish: Wish[Extent]) -> None:
     """All methods on the same rows."""
     cases = [
         Case(World(20_000, 10, 4), 0.01),
@@ -507,25 +421,16 @@ def against(wish: Wish) -> None:
     rows = [row for case in cases if (row := row_of(wish, case, names, wish.extent.seeds))]
     wish.save("cells", rows)
     for row in rows:
-        far = f", pairs {row['far']:g} apart" if row["far"] else ""
-        print(
-            f"\nSide by side: n = {row['n']:,}, d = {row['d']}, k = {row['k']}{far}, R = {row['radius']:g}, "
-            f"rho = {row['rho']:g}"
-        )
-        print(f"{'method':>21} {'ok':>7} {'mean':>7} {'cov':>7} {'weight':>7} {'s':>7}")
-        for name in names:
-            if one := row.get(name):
-                print(
-                    f"{name:>21} {one['ok']:>3}/{one['trials']:<3} {text(one.get('mean')):>7} "
-                    f"{text(one.get('covariance')):>7} {text(one.get('weight')):>7} {one['seconds']:>7.2f}",
-                    flush=True,
-                )
+        facts = ", ".join(f"{name} {row[name]:,g}" for name in ("n", "d", "k", "radius", "rho"))
+        measures = ("ok", "trials", "mean", "covariance", "weight", "seconds")
+        told = [{"method": name} | {one: row[name].get(one) for one in measures} for name in names if name in row]
+        show(f"Side by side: {facts}, farthest pair {row['far']:g}", told)
 
 
 # --- real tables --------------------------------------------------------------------------------------------
 
 
-def real(wish: Wish) -> None:
+def real(wish: Wish[Extent]) -> None:
     """Measure fits of tables whose truth nobody knows."""
     for name, load in REAL.items():
         try:
@@ -533,10 +438,10 @@ def real(wish: Wish) -> None:
         except MissingTableError as missing:
             print(f"\n{name}: left out; {missing}")
             continue
-        print_real(subject, real_rows(wish, name, subject))
+        show(f"{subject.title}, k = {subject.k}; medians", real_rows(wish, name, subject))
 
 
-def real_rows(wish: Wish, name: str, subject: Real) -> list[Json]:
+def real_rows(wish: Wish[Extent], name: str, subject: Real) -> list[Json]:
     """Return rows by method and rho."""
     private: dict[str, Callable[[float, int], Model]] = {
         SEPARATED: lambda rho, seed: separated(subject.rows, subject.box, rho, subject.fields | {"public_seed": seed}),
@@ -580,24 +485,6 @@ def real_trial(subject: Real, work: Callable[[], Model]) -> Json:
     return found | {"seconds": seconds}
 
 
-def print_real(subject: Real, rows: Sequence[Json]) -> None:
-    """One table."""
-    n, d = subject.rows.shape
-    print(f"\n{subject.title}: n = {n:,}, d = {d}, k = {subject.k}; medians")
-    print(
-        f"{'method':>13} {'rho':>7} {'trials':>6} {'log-likelihood':>14} {'middle 98 %':>11} {'Rand, adjusted':>14} "
-        f"{'s':>6}  components"
-    )
-    for row in rows:
-        rho = "-" if row["rho"] is None else f"{row['rho']:g}"
-        components = " ".join(map(str, row["found"]))
-        print(
-            f"{row['method']:>13} {rho:>7} {row['trials']:>6} {row['log_likelihood']:>14.3f} {row['middle']:>11.3f} "
-            f"{text(row.get('rand')):>14} {row['seconds']:>6.1f}  {components}",
-            flush=True,
-        )
-
-
 # --- time ---------------------------------------------------------------------------------------------------
 
 TIMED = World(1, 10, 4)
@@ -607,34 +494,18 @@ TIMED_RHO, TIMES_NUMPY, BAR = 0.05, 10, 3.0
 NUMPY_MOST = 1_000_000
 
 
-def growth(wish: Wish) -> None:
+def growth(wish: Wish[Extent]) -> None:
     """Seconds of whole fits, and of ten passes of numpy, in turns."""
-    print(
-        f"\nSeconds of a whole fit, d = {TIMED.d}, k = {TIMED.k}, rho = {TIMED_RHO:g}, one thread, medians of "
-        f"{wish.extent.rounds} in turns with {TIMES_NUMPY} passes of numpy; ratios of the same round"
-    )
-    heads = " ".join(f"{name + ', s':>11} {'ratio':>6}" for name in PASSES)
-    print(f"{'n':>11} {'rounds':>6} {'ok':>5} {'fit, s':>8} {'us a row':>8} {heads}")
     found: list[Json] = []
     for n in (n for n in wish.extent.rows if n <= wish.extent.most):
-        rounds = timed_rounds(wish, replace(TIMED, n=n))
-        if not rounds:
-            continue
-        row = growth_row(n, rounds)
-        found.append(row)
-        passes = " ".join(f"{text(row.get(name), 3):>11} {text(row.get(f'over {name}'), 2):>6}" for name in PASSES)
-        print(
-            f"{n:>11,} {row['rounds']:>6} {row['ok']:>2}/{row['rounds']:<2} {row['seconds']:>8.3f} "
-            f"{row['seconds'] / n * 1e6:>8.2f} {passes}",
-            flush=True,
-        )
-        if n == NUMPY_MOST:
-            verdicts = [f"{name} {'met' if row[f'over {name}'] <= BAR else 'missed'}" for name in PASSES]
-            print(f"  wanted at most {BAR:g} times ten passes: {', '.join(verdicts)}")
-        wish.save("rows", found)
+        if rounds := timed_rounds(wish, replace(TIMED, n=n)):
+            found.append(growth_row(n, rounds))
+            wish.save("rows", found)
+    title = f"Seconds of a whole fit in turns with {TIMES_NUMPY} passes of numpy, rho = {TIMED_RHO:g}, one thread"
+    show(f"{title}; wanted: at most {BAR:g} times theirs, of {NUMPY_MOST:,} rows", found)
 
 
-def timed_rounds(wish: Wish, world: World) -> list[Json]:
+def timed_rounds(wish: Wish[Extent], world: World) -> list[Json]:
     """Fit and passes in turns, as often as is wished and not known."""
     found = []
     for number in range(wish.extent.rounds):
@@ -678,7 +549,7 @@ def growth_row(n: int, rounds: Sequence[Json]) -> Json:
 # --- picture ------------------------------------------------------------------------------------------------
 
 
-def picture(wish: Wish) -> None:
+def picture(wish: Wish[Extent]) -> None:
     """Trials that are ok against separation, from the results of separation."""
     output = results_of(__file__)
     found: Json = json.loads(output.read_text()).get("separation", {}) if output.exists() else {}
@@ -714,7 +585,7 @@ def picture(wish: Wish) -> None:
     print(f"\n{PICTURE.name}: drawn")
 
 
-PARTS: dict[str, Callable[[Wish], None]] = {
+PARTS: dict[str, Callable[[Wish[Extent]], None]] = {
     "grid": grid,
     "separation": separation,
     "radius": radius,
@@ -730,28 +601,11 @@ PARTS: dict[str, Callable[[Wish], None]] = {
 
 def main() -> None:
     """Run the parts named on the command line, or all of them."""
-    parser = options_of(__doc__, PARTS)
-    parser.add_argument("--seeds", type=int, help="of every cell; left out: 10, and 25 of false")
-    parser.add_argument("--most", type=int, help="rows of cells that are measured now; left out: all")
-    parser.add_argument("--methods", nargs="*", help="of against, that are measured now; left out: all")
-    parser.add_argument("--rounds", type=int, help="of growth; left out: 5")
-    parser.add_argument("--rows", type=int, nargs="*", help="of growth; left out: 1e4 to 1e7")
+    parser = options_of(__doc__, PARTS, Extent())
     parser.add_argument("--again", nargs="*", default=[], help="methods to measure anew, such as separated")
-    options = parser.parse_args()
-    output = output_of(options, __file__)
-    asked = {name: getattr(options, name) for name in ("seeds", "most", "rounds", "minutes")}
-    asked |= {"false": options.seeds}
-    given = {name: value for name, value in asked.items() if value is not None}
-    given |= {name: tuple(getattr(options, name)) for name in ("methods", "rows") if getattr(options, name)}
-    extent = replace(QUICK if options.quick else Extent(), **given)
-    kept = Kept(output and output.with_suffix(".kept"), options.again)
     for fit in (separated_gmm, dpem, sketch):
         fit.warm_up()
-    for part in options.parts or PARTS:
-        begun = time.monotonic()
-        save = partial(saved, output, part, settings=SETTINGS)
-        PARTS[part](Wish(extent, save, kept, begun + 60 * extent.minutes))
-        print(f"  ({part}: {time.monotonic() - begun:.0f} s)", flush=True)
+    run_parts(parser, PARTS, __file__, full=Extent(), quick=QUICK, again=("again",), settings=SETTINGS)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from unittest import mock
 import grpc
 import numpy as np
 import psutil
-from _common import Json, options_of, output_of, saved, spread_of
+from _common import Json, options_of, output_of, part_of, saved, show, spread_of
 from _serving import COLUMNS, TABLE, Home, Served
 from numpy.typing import NDArray
 
@@ -157,8 +157,6 @@ def catalogue(rounds: int, calls: int) -> Json:
             stack.enter_context(grpc.secure_channel(address, credentials)) for address in (served.address, bare)
         )
         echoed = caller(theirs, "/bench.Echo/Echo", home.tokens[0])
-        print(f"\nMedian of a unary call over TLS, ms, {rounds} rounds of {calls} calls in turns")
-        print(f"{'call':>14} {'bytes':>6} {'bursar':>8} {'echo':>8} {'ratio':>7}   of the rounds")
         for name, (path, body) in asked.items():
             call = caller(ours, path, home.tokens[0])
             size = len(call(body))
@@ -169,11 +167,13 @@ def catalogue(rounds: int, calls: int) -> Json:
             ratios = sorted(one / other for one, other in times)
             mine, other = (statistics.median(column) for column in zip(*times, strict=True))
             ratio = statistics.median(ratios)
-            print(
-                f"{name:>14} {size:>6} {mine:>8.3f} {other:>8.3f} {ratio:>7.2f}   {ratios[0]:.2f} to {ratios[-1]:.2f}"
-            )
             found[name] = {"bytes": size, "milliseconds": mine, "echo_milliseconds": other, "ratios": ratios}
             found[name] |= {"ratio_median": ratio, "ratio_spread": spread_of(ratios)}
+    told = [
+        {"call": name} | {one: value for one, value in row.items() if one != "ratio_spread"}
+        for name, row in found.items()
+    ]
+    show(f"Median of a unary call over TLS, {rounds} rounds of {calls} calls in turns", told)
     return found | {"rounds": rounds, "calls": calls}
 
 
@@ -370,15 +370,12 @@ def share(rows: int, rounds: int) -> Json:
     """Return what of a fit's time is neither statistics nor noise."""
     found: Json = {}
     with opened(rows, SMALLEST) as (_, here):
-        print(f"\nA fit of {rows:,} rows in this process, medians of {rounds}, seconds")
-        print("outside statistics and noise, and that without optimisations over released numbers")
-        print(f"{'fit':>38} {'all':>8} {'outside':>8} {'share':>7} {'without':>8} {'share':>7}")
         for name, (method, request) in cases().items():
             engined(here, method, request)  # compiles
             runs = [engined(here, method, request) for _ in range(rounds)]
             outside = [run.seconds - run.inside for run in runs]
             without = [run.seconds - run.inside - run.optimising for run in runs]
-            told: Json = {
+            found[name] = {
                 "seconds": statistics.median(run.seconds for run in runs),
                 "outside_seconds": statistics.median(outside),
                 "share": statistics.median(one / run.seconds for one, run in zip(outside, runs, strict=True)),
@@ -386,12 +383,12 @@ def share(rows: int, rounds: int) -> Json:
                 "without_seconds": statistics.median(without),
                 "share_without": statistics.median(one / run.seconds for one, run in zip(without, runs, strict=True)),
             }
-            found[name] = told
-            above = name == method and rows >= 10**6 and not told["share"] < BAR
-            print(
-                f"{name:>38} {told['seconds']:>8.3f} {told['outside_seconds']:>8.4f} {told['share']:>7.1%}"
-                f" {told['without_seconds']:>8.4f} {told['share_without']:>7.1%}{'  above the bar' if above else ''}"
-            )
+    told = [
+        {"fit": name} | {one: value for one, value in row.items() if one != "share_spread"}
+        for name, row in found.items()
+    ]
+    title = f"A fit of {rows:,} rows in this process, seconds, outside statistics and noise; and without optimisations"
+    show(f"{title} over released numbers; wanted at a million rows: a share below {BAR:g}", told)
     return found | {"rows": rows, "rounds": rounds}
 
 
@@ -427,9 +424,6 @@ def whole(rows: int, rounds: int, quantum: float) -> Json:
         served = stack.enter_context(home.served())
         credentials = grpc.ssl_channel_credentials(home.authority)
         channel = stack.enter_context(grpc.secure_channel(served.address, credentials))
-        print(f"\nThrough the server, {rows:,} rows, a quantum of {quantum} s, medians of {rounds} pairs, seconds")
-        print(f"load average {os.getloadavg()[0]:.1f} of {os.cpu_count()}; the last column is of processor time, means")
-        print(f"{'fit':>16} {'server':>8} {'engine':>8} {'added':>8} {'least':>8} {'CPU added':>10}")
         for method, request in fits().items():
             through(served, channel, method, request, 0)
             engined(here, method, request)  # compiles
@@ -444,10 +438,12 @@ def whole(rows: int, rounds: int, quantum: float) -> Json:
             added = sorted(one - other for one, other in pairs)
             one, other = (statistics.median(column) for column in zip(*pairs, strict=True))
             median = statistics.median(added)
-            print(f"{method:>16} {one:>8.3f} {other:>8.3f} {median:>8.3f} {added[0]:>8.3f} {cpu:>10.3f}")
             found[method] = {"server": one, "engine": other, "added_median": median, "added": added, "cpu_added": cpu}
             if quantum == SMALLEST:  # with another, answers wait for its multiples
                 found[method]["bar"] = MOST_ADDED
+        names = ("server", "engine", "added_median", "cpu_added")
+        title = f"Through the server, {rows:,} rows, a quantum of {quantum} s, {rounds} pairs, seconds"
+        show(title, [{"fit": method} | part_of(row, *names) for method, row in found.items()])
         found["load_average"] = os.getloadavg()[0]
     return found | {"rows": rows, "rounds": rounds, "quantum": quantum}
 

