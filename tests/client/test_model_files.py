@@ -247,7 +247,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """By the name that was asked for, and not by that of a temporary file."""
+    """The name is the one that was asked for, and not that of a temporary file."""
     path = tmp_path / "no" / "model.json"
     with pytest.raises(FileNotFoundError) as refused:
         kmeans().save(path)

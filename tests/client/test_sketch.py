@@ -117,7 +117,7 @@ def test_a_table_of_one_row_has_a_finite_ratio() -> None:
 
 
 def test_a_sketch_of_noise_alone_shows_itself() -> None:
-    """Whatever a file says its noise is: the signal is none."""
+    """The signal is none, whatever a file says its noise is."""
     for noise_std in (1e160, 1e308):
         loud = replace(SKETCH, noise_std=noise_std)
         assert (loud.snr(), loud.energy()) == (0.0, 0.0)
