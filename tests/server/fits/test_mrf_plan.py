@@ -339,7 +339,7 @@ def test_rounds_are_as_many_as_noise_allows() -> None:
 
 
 def test_more_rounds_are_made_where_there_are_more_pairs() -> None:
-    """Rounds under hardly any noise: three for each column, or as many as pairs, up to six for each column and to a hundred."""
+    """Rounds under hardly any noise: three a column, or as many as pairs, up to six a column and to a hundred."""
     sizes = (4, 2, 12), (8, 2, 28), (14, 2, 84), (30, 2, 100), (40, 2, 120), (14, 60, 42)  # the last has large tables
     for columns, states, rounds in sizes:
         public = replace(wide(columns, states), rows=100_000_000)
