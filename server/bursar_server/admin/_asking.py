@@ -18,6 +18,7 @@ from bursar_server.tables import (
     Manifest,
     ManifestError,
     Names,
+    NoTextError,
     Place,
     TableImportError,
     Template,
@@ -194,6 +195,8 @@ def _csv(path: Place) -> dict[str, str]:
 def _header(path: Place, form: Mapping[str, str]) -> Names:
     try:
         return CsvSource(path, Csv.model_validate(form)).columns()
+    except NoTextError:
+        raise  # no answer about delimiter or encoding would make it CSV
     except TableImportError:
         return ()
 

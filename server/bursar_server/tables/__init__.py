@@ -9,6 +9,7 @@ from bursar_server.tables._databases import POSTGRESQL, PostgresSource, SqliteSo
 from bursar_server.tables._errors import (
     KeysError,
     ManifestError,
+    NoTextError,
     ShortageError,
     SnapshotError,
     TableError,
@@ -56,6 +57,7 @@ __all__ = [
     "ManifestError",
     "NamedSource",
     "Names",
+    "NoTextError",
     "Numeric",
     "ParquetSource",
     "PartitionedRows",

@@ -36,6 +36,10 @@ class TableImportError(TableError):
         self.detail = detail
 
 
+class NoTextError(TableImportError):
+    """Error: a file that was given as CSV is something else, whatever its delimiter and encoding may be."""
+
+
 class SnapshotError(TableError):
     """Error: a snapshot's folder is not as the import left it."""
 

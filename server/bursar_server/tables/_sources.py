@@ -20,7 +20,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from bursar_server.tables._buckets import Place, Stored
-from bursar_server.tables._errors import TableImportError
+from bursar_server.tables._errors import NoTextError, TableImportError
 from bursar_server.tables._manifest import Csv
 from bursar_server.tables._query import Query
 from bursar_server.tables._reading import BATCH, find, quoted, reading
@@ -219,7 +219,7 @@ class _Records(io.RawIOBase):
             ended = not data
             if self._at_start:
                 if kinds := [kind for first, kind in _NO_TEXT.items() if data.startswith(first)]:
-                    raise TableImportError(f"{self._path} {kinds[0]}; expected a CSV file")
+                    raise NoTextError(f"{self._path} {kinds[0]}; expected a CSV file")
                 self._at_start = False
             self._rest = self._checked(self._decoder.decode(data, final=ended).encode(), last=ended)
         target = memoryview(buffer).cast("B")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import importlib.resources
 import math
 import os
@@ -224,6 +225,15 @@ def test_what_is_there_is_not_written_over(folder: Path) -> None:
     assert result.exit_code == 1
     assert "--manifest" in result.output
     assert (folder / "patients.toml").read_text() == "mine"
+    assert not (folder / "state").exists()
+
+
+def test_a_file_that_is_no_text_is_told_before_any_question(folder: Path) -> None:
+    """No answer about its encoding would help."""
+    (folder / "patients.csv.gz").write_bytes(gzip.compress(PATIENTS.encode()))
+    result = _run("quickstart", "patients.csv.gz")
+    assert result.exit_code == 1
+    assert result.output == "Error: patients.csv.gz is compressed by gzip: unpack it; expected a CSV file\n"
     assert not (folder / "state").exists()
 
 
