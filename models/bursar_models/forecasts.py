@@ -53,7 +53,7 @@ class Forecast:
         high: error that one fit in ten is above; one in twenty if `wide`.
         wide: True where made-up rows show too little of what noise does, so that the range is wider, by what was
             measured on real tables: for mixtures, of which real rows may have several answers that are nearly as good,
-            and for regressions with a regression as prior, which knows little of its features.
+            and for all regressions but one line with a mixture as prior.
     """
 
     like: str
@@ -97,8 +97,7 @@ def factors_of(model: Any, like: Any, columns: Sequence[Column]) -> Factors | No
         columns: public schema of the rows.
     """
     if isinstance(model, LinearRegression | MixtureOfRegressions):
-        is_line = isinstance(like, LinearRegression | MixtureOfRegressions)
-        return line_factors(model, like, columns) if is_line else None
+        return line_factors(model, like, columns)
     if not isinstance(model, GaussianMixture):
         return None
     if model.separation is not None:

@@ -69,7 +69,8 @@ def test_every_fit_is_foretold(toy: bursar.Dataset, request_: Any, like: Any, na
         assert all(0 < low[c] <= middle[c] <= high[c] for c in middle)  # type: ignore[index]
     assert "dry runs on rows like those of" in repr(found)
     mixture = isinstance(request_, bursar.DPEM | bursar.GradientEM | bursar.SeparatedGMM) and name == "mean_error"
-    assert found.forecast.wide == (mixture and getattr(request_, "mode", "mixture") == "mixture")
+    several = mixture or name == "coef_error"
+    assert found.forecast.wide == (several and getattr(request_, "mode", "mixture") == "mixture")
     assert ("the range is wide" in repr(found)) == found.forecast.wide
     assert ("nine of ten fits" in repr(found)) == found.forecast.wide
 
@@ -82,6 +83,7 @@ def test_mixtures_and_regressions_from_regressions_have_a_wide_range() -> None:
     assert factors_of(line, PEOPLE, COLUMNS) is None
     assert factors_of(line, line, COLUMNS) == (1 / 4, 1.0, 4.0)
     assert factors_of(lines, line, COLUMNS) == (1 / 5, 1.0, 8.0)
+    assert factors_of(lines, PEOPLE, COLUMNS) == (1 / 3, 1.0, 3.0)
 
 
 @pytest.mark.parametrize(("chance", "factor"), [(0.009, 1.5), (0.011, 1.0)])
