@@ -43,7 +43,7 @@ from real_tables import fitted, names_of, spend_of
 
 import bursar
 from bursar_ledger import Adjacency
-from bursar_models._trajectory_fit import _of_step, _units, fit_trajectory
+from bursar_models._trajectory_fit import features_of, fit_trajectory, units_of
 from bursar_server.fits import BoundedColumn, CodedColumn, PublicTable
 
 Z = 1.959963984540054
@@ -620,9 +620,9 @@ def nearest(model: Any, population: Array) -> Any:
     z = (population - trajectory.centre) / trajectory.scale
 
     def summed(step: Any) -> Any:
-        parts = [_of_step(step, z[i : i + 4096], model.covariance_type).sum(axis=0) for i in range(0, len(z), 4096)]
+        parts = [features_of(step, z[i : i + 4096], model.covariance_type).sum(axis=0) for i in range(0, len(z), 4096)]
         sums = np.sum(parts, axis=0) * found.n_rows / len(z)
-        return replace(step, sums=sums * _units(step, len(sums)))
+        return replace(step, sums=sums * units_of(step, len(sums)))
 
     steps = tuple(map(summed, trajectory.steps))
     start = found.weights, found.means, found.covariances

@@ -22,6 +22,7 @@ from bursar_models import (
     RadiusCounts,
     ReleasedTable,
     Sketch,
+    StartCells,
     Trajectory,
     TrajectoryStep,
     Variable,
@@ -246,6 +247,7 @@ def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None)
             bounds_=tensor_from(message.bounds) if message.HasField("bounds") else None,
             trajectory=_trajectory_from(message.trajectory) if message.HasField("trajectory") else None,
             choice=ComponentChoice(**_fields_of(ComponentChoice, message.choice)) if has_choice else None,
+            cells=StartCells(**_fields_of(StartCells, message.cells)) if message.HasField("cells") else None,
             **shared,
         )
     except ValueError as error:

@@ -11,7 +11,7 @@ from bursar_models.arrays import FloatArray
 from bursar_models.budget import Price, Pure, Rho, Spend
 from bursar_models.errors import InvalidRequestError
 from bursar_models.expected_rows import Guess, Like, rows_like
-from bursar_models.forecasts import Forecast, factors_of, foretold, replicates_of, scaled
+from bursar_models.forecasts import Forecast, factors_of, foretold, replicates_of, scaled, with_cells
 from bursar_models.schema import Column
 
 MOST_ROWS, MOST_NUMBERS = 20_000, 200_000
@@ -34,24 +34,29 @@ def forecast(
         Error: a dry run failed.
     """
     m = most_rows(len(columns), n)
-    values = rows_like(like, columns, m, seed=0)
+    values = [rows_like(like, columns, m, seed=0)]
     amount = Pure(spend.epsilon * (n / m)) if isinstance(spend, Pure) else Rho(price.rho * (n / m) ** 2)
-    models = [run(amount, values)]
-    replicates = replicates_of(models[0])
-    for done in range(1, replicates):
-        report(done, replicates)
-        models.append(run(amount, values))
-    report(replicates, replicates)
-    errors = foretold(models, values)
+    models = [[run(amount, values[0])]]
+    first = models[0][0]
+    each = replicates_of(first, like)
+    for seed in range(1, len(each)):
+        values.append(rows_like(like, columns, m, seed, cells=True))
+        models.append([])
+    for done, place in enumerate([i for i, count in enumerate(each) for _ in range(count)][1:], 1):
+        report(done, sum(each))
+        models[place].append(run(amount, values[place]))
+    report(sum(each), sum(each))
+    errors, *others = [foretold(*one) for one in zip(models, values, strict=True)]
     if not errors:
-        raise InvalidRequestError.of("like", f"foretells nothing of a {type(models[0]).__name__}; leave it out")
-    if factors := factors_of(models[0], like, columns):
-        errors = scaled(errors, factors)
+        raise InvalidRequestError.of("like", f"foretells nothing of a {type(first).__name__}; leave it out")
+    factors = factors_of(first, like, columns)
+    if factors:
+        errors = with_cells(errors, others, factors) if others else scaled(errors, factors)
     low, middle, high = ({name: found[place] for name, found in errors.items()} for place in range(3))
     return Forecast(
         like=_said(like),
         guessed=not isinstance(like, Model) or like.receipt is None,
-        replicates=replicates,
+        replicates=sum(each),
         rows=m,
         expected=middle,
         low=low,

@@ -50,6 +50,7 @@ from bursar_models._sketch import (
     predicted_snr,
     trustworthy_clusters,
 )
+from bursar_models._start_cells import StartCells
 from bursar_models._starts import public_generator, uniform_in_ball
 from bursar_models._symmetric_mixture import SymmetricMixture
 from bursar_models._trajectory import Trajectory, TrajectoryStep
@@ -106,6 +107,7 @@ __all__ = [
     "Separation",
     "Signature",
     "Sketch",
+    "StartCells",
     "Stream",
     "SymmetricMixture",
     "TableError",

@@ -51,6 +51,7 @@ from bursar_models._intervals import spread as spread_intervals
 from bursar_models._plot import Components, chosen, feature_names, plot_mixture, put_schema
 from bursar_models._portable import Model
 from bursar_models._separation import Separation, checked_separation
+from bursar_models._start_cells import StartCells
 from bursar_models._tables import Output, as_table, spread
 from bursar_models._trajectory import Trajectory, checked_trajectory
 from bursar_models._trajectory_fit import Fitted, fit_trajectory, trajectory_intervals
@@ -112,6 +113,7 @@ class GaussianMixture(TableText, Estimator, Model):
             model, and in releases of older servers.
         transforms: transform of each column, "none" or "log1p"; () if none has one.
         choice: scores of the numbers of components that the fit could choose; None unless it chose.
+        cells: Gaussians that the start ended with, if they were more than the model's: for forecasts.
 
     Raises:
         ValueError: a field with a wrong shape, an entry that is not finite, weights that do not sum to 1, or a
@@ -151,6 +153,7 @@ class GaussianMixture(TableText, Estimator, Model):
     trajectory: Trajectory | None = None
     transforms: tuple[Transform, ...] = ()
     choice: ComponentChoice | None = None
+    cells: StartCells | None = None
 
     def __post_init__(self) -> None:
         if self.covariance_type not in COVARIANCE_TYPES:
@@ -172,6 +175,8 @@ class GaussianMixture(TableText, Estimator, Model):
         if self.background_weight > 0 and self.bounds_ is None:
             raise ValueError("bounds_: a background needs the bounds of its box")
         checked_trace(self.trace, (k, d))
+        if self.cells is not None and self.cells.means.shape[1] != d:
+            raise ValueError(f"cells: expected {d} columns, got {self.cells.means.shape[1]}")
         checked_separation(self.separation, (k, d))
         if self.choice is not None and self.choice.chosen != k:
             raise ValueError(f"choice: expected one of the model's {k} components, got {self.choice}")

@@ -242,7 +242,7 @@ class _Problem:
         self._groups = [[steps[i] for i in places] for places in np.array_split(np.arange(len(steps)), count)]
         sums, variances = [], []
         for group in self._groups:
-            units = np.array([_units(step, size) for step in group])
+            units = np.array([units_of(step, size) for step in group])
             sums.append(np.mean([step.sums for step in group] / units, axis=0))
             noise = np.array([step.noise_std for step in group])[:, None] / units
             variances.append(np.sum(noise**2, axis=0) / len(group) ** 2)
@@ -385,7 +385,9 @@ class _Problem:
         """Return what one row adds to each group's sums, in records, for positions (N, d)."""
         norms = np.linalg.norm(z, axis=1, keepdims=True)
         z = z / np.maximum(norms, 1.0)
-        return np.hstack([sum(_of_step(step, z, self._kind) for step in group) / len(group) for group in self._groups])
+        return np.hstack(
+            [sum(features_of(step, z, self._kind) for step in group) / len(group) for group in self._groups]
+        )
 
 
 def _largest(first: FloatArray, second: FloatArray) -> float:
@@ -400,7 +402,7 @@ def _largest(first: FloatArray, second: FloatArray) -> float:
     return length
 
 
-def _of_step(step: TrajectoryStep, z: FloatArray, kind: CovarianceType) -> FloatArray:
+def features_of(step: TrajectoryStep, z: FloatArray, kind: CovarianceType) -> FloatArray:
     """Return the features of one step at positions (N, d), in records, (N, numbers)."""
     K, d = step.means.shape
     y = np.einsum("kij,nkj->nki", step.factors, z[:, None, :] - step.means, optimize=True)
@@ -423,7 +425,7 @@ def _of_step(step: TrajectoryStep, z: FloatArray, kind: CovarianceType) -> Float
     return np.hstack([shares[:, :K], first.reshape(len(z), -1), second, shares[:, K:]])
 
 
-def _units(step: TrajectoryStep, size: int) -> FloatArray:
+def units_of(step: TrajectoryStep, size: int) -> FloatArray:
     """Return by what each number of a release was multiplied, (size,)."""
     K, d = step.means.shape
     a, b, c = step.precisions

@@ -16,6 +16,7 @@ from bursar_models._portable import Model
 from bursar_models._regressions import LinearRegression, MixtureOfRegressions
 from bursar_models._starts import public_generator
 from bursar_models._symmetric_mixture import SymmetricMixture
+from bursar_models._tilted_rows import rows_of_mixture
 from bursar_models.arrays import FloatArray
 from bursar_models.budget import positive
 from bursar_models.errors import InvalidRequestError
@@ -96,7 +97,9 @@ Like: TypeAlias = Model | Guess
 """Prior of a forecast: a model or a guess of what rows look like."""
 
 
-def rows_like(like: Like, columns: Sequence[Column], n: int, seed: int) -> dict[str, FloatArray]:
+def rows_like(
+    like: Like, columns: Sequence[Column], n: int, seed: int, *, cells: bool = False
+) -> dict[str, FloatArray]:
     """Draw rows like those of a model or a guess: values by column, (n,) each, positions for categories.
 
     Features of regressions are normal where the model has their moments, else uniform over their bounds. A guess has
@@ -107,6 +110,7 @@ def rows_like(like: Like, columns: Sequence[Column], n: int, seed: int) -> dict[
         columns: public schema of the columns that a fit has.
         n: number of rows.
         seed: seed of the rows.
+        cells: True for the structure of the cells of a mixture's start, where it has them: see `rows_of_mixture`.
 
     Raises:
         InvalidRequestError: the model does not have these columns, or no rows can be drawn from such a model.
@@ -118,6 +122,8 @@ def rows_like(like: Like, columns: Sequence[Column], n: int, seed: int) -> dict[
             chosen = [column for column in columns if isinstance(column, CategoricalColumn)]
             rng = public_generator(seed, 1)
             drawn |= {column.name: rng.choice(column.categories, n) for column in chosen}
+        case GaussianMixture() if cells:
+            drawn = _named(like.columns, rows_of_mixture(like, n, seed))
         case GaussianMixture() | SymmetricMixture():
             drawn = _named(like.columns, like.sample(n, seed)[0])
         case KMeans():

@@ -13,7 +13,7 @@ import bursar
 from bursar.testing import Server
 from bursar_models import Goodness
 from bursar_models.expected_rows import rows_like
-from bursar_models.forecasts import REPLICATES, factors_of, foretold, scaled, spreads
+from bursar_models.forecasts import REPLICATES, factors_of, foretold, joined, scaled, spreads, with_cells
 from bursar_models.schema import CategoricalColumn, NumericColumn
 from tests.client.conftest import TOY
 from tests.client.line import Line
@@ -149,6 +149,33 @@ def test_factors_are_of_every_column() -> None:
     found = scaled({"mean_error": by_column, "relative_sse": (3.0, 4.0, 5.0)}, (1 / 3, 2.0, 16.0))
     assert found["mean_error"] == ({"x": 1.0}, {"x": 8.0}, {"x": 80.0})
     assert found["relative_sse"] == (1.0, 8.0, 80.0)
+
+
+def test_errors_on_several_sets_of_rows_are_joined() -> None:
+    """The middle is the geometric mean, and the range has both ranges; one set stays as it is."""
+    first: Any = {"mean_error": ({"x": 1.0}, {"x": 2.0}, {"x": 5.0}), "relative_sse": (0.0, 1.0, 2.0)}
+    second: Any = {"mean_error": ({"x": 3.0}, {"x": 8.0}, {"x": 9.0}), "relative_sse": (1.0, 4.0, 1.5)}
+    assert joined([first]) == first
+    found = joined([first, second])
+    assert found["relative_sse"] == pytest.approx((0.0, 2.0, 2.0))
+    assert [part["x"] for part in found["mean_error"]] == pytest.approx([1.0, 4.0, 9.0])  # type: ignore[index]
+    both = with_cells({"e": (1.0, 2.0, 5.0)}, 2 * [{"e": (2.0, 4.0, 6.0)}], (1 / 3, 2.0, 16.0))
+    assert both["e"] == pytest.approx((0.5, 4.0, 12.0))
+
+
+def test_a_prior_with_cells_has_more_sets_of_rows(toy: bursar.Dataset, server: Line) -> None:
+    """Most dry runs of a mixture have the structure of the cells, three sets of rows; those of other fits have not."""
+    means, shapes = np.array([[130, 60], [150, 60], [180, 100]]), np.stack(3 * [50 * np.eye(2)])
+    cells = bursar.StartCells(np.ones(3) / 3, means, shapes)
+    like = dataclasses.replace(PEOPLE, cells=cells)
+    mixture, kmeans = bursar.DPEM(n_components=2), bursar.DPEM(n_components=2, mode="kmeans")
+    for request, sets in ((mixture, [4, 4, 4, 6]), (kmeans, [REPLICATES])):
+        before = len(server.dummy_requests)
+        told = toy.preview(request, spend=SPEND, like=like).forecast
+        assert told is not None
+        assert told.replicates == sum(sets)
+        made = [tuple(one.columns[0].values) for one in server.dummy_requests[before:]]
+        assert sorted(made.count(rows) for rows in set(made)) == sets
 
 
 def test_what_is_foretold_comes_true(toy: bursar.Dataset) -> None:

@@ -20,7 +20,7 @@ from bursar_models._goodness import (
     trace_goodness,
     trajectory_goodness,
 )
-from bursar_models._trajectory_fit import _largest, _Linear, _Mixture, _of_step, _Problem, _weighted_normals
+from bursar_models._trajectory_fit import _largest, _Linear, _Mixture, _Problem, _weighted_normals, features_of
 from tests.client.trajectories import MEANS, released
 
 
@@ -33,7 +33,7 @@ def with_rows(model: GaussianMixture, z: Any, seed: int) -> GaussianMixture:
     def summed(step: TrajectoryStep) -> TrajectoryStep:
         units = np.ones(len(step.sums))
         units[[0, 1, -1]] = 0.5
-        sums = units * _of_step(step, np.clip(z, -1, 1), "full").sum(axis=0)
+        sums = units * features_of(step, np.clip(z, -1, 1), "full").sum(axis=0)
         return replace(step, sums=sums + step.noise_std * rng.standard_normal(len(units)))
 
     return replace(model, trajectory=replace(trajectory, steps=tuple(map(summed, trajectory.steps))))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bursar_models import GaussianMixture, Trajectory, TrajectoryStep
-from bursar_models._trajectory_fit import _of_step
+from bursar_models._trajectory_fit import features_of
 
 MEANS = np.array([[-0.5, -0.4], [0.5, 0.4]])
 
@@ -47,9 +47,9 @@ def released(
             sums=np.zeros(1),
             noise_std=noise,
         )
-        units = np.ones(_of_step(step, z[:1], kind).shape[1])
+        units = np.ones(features_of(step, z[:1], kind).shape[1])
         units[[0, 1, -1]] = 0.5
-        sums = units * _of_step(step, z, kind).sum(axis=0) + noise * rng.standard_normal(len(units))
+        sums = units * features_of(step, z, kind).sum(axis=0) + noise * rng.standard_normal(len(units))
         made.append(replace(step, sums=sums))
     return GaussianMixture(
         np.array([0.6, 0.4]),

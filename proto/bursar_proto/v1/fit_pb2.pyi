@@ -729,6 +729,7 @@ class GaussianMixtureModel(_message.Message):
     TRANSFORMS_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
     covariance_type: Global___CovarianceType.ValueType
     mode: Global___Mode.ValueType
     iterations: _builtins.int
@@ -774,6 +775,12 @@ class GaussianMixtureModel(_message.Message):
     def choice(self) -> Global___ComponentChoice:
         """Where the fit chose the number of components; the trajectory's steps then have the largest number."""
 
+    @_builtins.property
+    def cells(self) -> Global___StartCells:
+        """The Gaussians that the start ended with, before the fit reduced them to as many as it was asked for: for forecasts. Left out
+        where there were no more of them, where there are too many numbers, for k-means and in older releases.
+        """
+
     def __init__(
         self,
         *,
@@ -792,14 +799,51 @@ class GaussianMixtureModel(_message.Message):
         transforms: _abc.Iterable[_types_pb2.Transform.ValueType] | None = ...,
         report: Global___ClusterReport | None = ...,
         choice: Global___ComponentChoice | None = ...,
+        cells: Global___StartCells | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "choice", b"choice", "covariances", b"covariances", "means", b"means", "report", b"report", "trajectory", b"trajectory", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "cells", b"cells", "choice", b"choice", "covariances", b"covariances", "means", b"means", "report", b"report", "trajectory", b"trajectory", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_weight", b"background_weight", "bounds", b"bounds", "choice", b"choice", "columns", b"columns", "covariance_type", b"covariance_type", "covariances", b"covariances", "iterations", b"iterations", "means", b"means", "mode", b"mode", "n_rows", b"n_rows", "noise", b"noise", "report", b"report", "trajectory", b"trajectory", "transforms", b"transforms", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_weight", b"background_weight", "bounds", b"bounds", "cells", b"cells", "choice", b"choice", "columns", b"columns", "covariance_type", b"covariance_type", "covariances", b"covariances", "iterations", b"iterations", "means", b"means", "mode", b"mode", "n_rows", b"n_rows", "noise", b"noise", "report", b"report", "trajectory", b"trajectory", "transforms", b"transforms", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GaussianMixtureModel: _TypeAlias = GaussianMixtureModel  # noqa: Y015
+
+@_typing.final
+class StartCells(_message.Message):
+    """More Gaussians than those of the model, in the same space, from the same releases."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    MEANS_FIELD_NUMBER: _builtins.int
+    COVARIANCES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def weights(self) -> _types_pb2.Tensor:
+        """(m,): weights among themselves."""
+
+    @_builtins.property
+    def means(self) -> _types_pb2.Tensor:
+        """(m, n_columns)."""
+
+    @_builtins.property
+    def covariances(self) -> _types_pb2.Tensor:
+        """(m, n_columns, n_columns)."""
+
+    def __init__(
+        self,
+        *,
+        weights: _types_pb2.Tensor | None = ...,
+        means: _types_pb2.Tensor | None = ...,
+        covariances: _types_pb2.Tensor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["covariances", b"covariances", "means", b"means", "weights", b"weights"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["covariances", b"covariances", "means", b"means", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartCells: _TypeAlias = StartCells  # noqa: Y015
 
 @_typing.final
 class ComponentChoice(_message.Message):

@@ -61,3 +61,21 @@ def test_what_has_no_fitted_step_has_no_trajectory() -> None:
     """k-means and moments about a fixed origin have none."""
     assert not answer(mode=fit_pb2.MODE_KMEANS)[0].HasField("trajectory")
     assert not answer(moments=fit_pb2.MOMENTS_FIXED_ORIGIN)[0].HasField("trajectory")
+
+
+def test_the_answer_has_the_cells_of_the_start() -> None:
+    """More Gaussians than the model's, valid ones; none where the start ends with as many, and none of k-means."""
+    cells = answer(n_components=3)[0].cells
+    weights, covariances = array_of(cells.weights), array_of(cells.covariances)
+    assert len(weights) == 12
+    assert weights.sum() == pytest.approx(1)
+    assert array_of(cells.means).shape == (12, 3)
+    assert (np.linalg.eigvalsh(covariances) > 0).all()
+    for fields in ({"mode": fit_pb2.MODE_KMEANS}, {"moments": fit_pb2.MOMENTS_FIXED_ORIGIN}, {"n_components": 1}):
+        assert not answer(**fields)[0].HasField("cells")
+
+
+def test_cells_without_room_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of an answer's numbers is theirs, too."""
+    monkeypatch.setattr("bursar_server.fits.dpem._answer._MOST_NUMBERS", 12 * 9 - 1)
+    assert not answer(n_components=3)[0].HasField("cells")

@@ -11,6 +11,7 @@ from bursar_server.fits.dpem._choice import Choice, choose
 from bursar_server.fits.dpem._kmeans import KMeansSettings, Report
 from bursar_server.fits.dpem._kmeans import run as run_kmeans
 from bursar_server.fits.dpem._plan import DPEMPlan
+from bursar_server.fits.mixtures.em import Mixture
 from bursar_server.fits.mixtures.statistics import BallFrame, Moments
 from bursar_server.fits.mixtures.steps import Measured, traced
 from bursar_server.vault import Session
@@ -29,13 +30,15 @@ _TYPES = {
 def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
     """Make the plan's releases and return the model. Total: returns a valid model for any rows and noise."""
     settings = plan.settings
-    kmeans, trajectory, report, choice = isinstance(settings, KMeansSettings), None, None, None
+    kmeans, trajectory, report, choice, cells = isinstance(settings, KMeansSettings), None, None, None, None
     if isinstance(settings, KMeansSettings):
         mixture, reported = run_kmeans(settings, plan.steps, session)
         report = None if reported is None else _report(reported, float(settings.frame.scale[0]))
     else:
-        mixture, measured = traced(settings, plan.steps, session)
+        found = traced(settings, plan.steps, session)
+        mixture, measured = found.mixture, found.measured
         trajectory = _trajectory(measured, settings.frame)
+        cells = _cells(found.cells, settings.frame)
         if plan.sought is not None:
             choice = choose(mixture, measured, settings.moments, plan.sought)
             mixture = choice.mixture
@@ -59,6 +62,18 @@ def run(plan: DPEMPlan, session: Session) -> fit_pb2.GaussianMixtureModel:
         transforms=plan.own.wire,
         report=report,
         choice=None if choice is None else _choice(choice),
+        cells=cells,
+    )
+
+
+def _cells(mixture: Mixture | None, frame: BallFrame) -> fit_pb2.StartCells | None:
+    """Return what the start ended with; None if that is no more than the result, or if there is no room."""
+    if mixture is None or mixture.covariances.size > _MOST_NUMBERS:
+        return None
+    return fit_pb2.StartCells(
+        weights=tensor_of(mixture.weights),
+        means=tensor_of(frame.centre + frame.scale * mixture.means),
+        covariances=tensor_of(mixture.covariances * np.outer(frame.scale, frame.scale)),
     )
 
 

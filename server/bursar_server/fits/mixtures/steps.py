@@ -123,21 +123,40 @@ class Measured:
     sums: FloatArray
 
 
+@dataclass(frozen=True)
+class Traced:
+    """Mixture, and what it was made of. All of it is released.
+
+    Attributes:
+        mixture: result.
+        measured: what its recentred EM steps released.
+        cells: mixture that the start ended with; None if it had no more components than the result.
+    """
+
+    mixture: Mixture
+    measured: tuple[Measured, ...]
+    cells: Mixture | None
+
+
 def run(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> Mixture:
     """Run the plan's steps. A total function of rows and noise; returns a valid mixture in the unit ball."""
-    return traced(settings, steps, session)[0]
+    return traced(settings, steps, session).mixture
 
 
-def traced(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> tuple[Mixture, tuple[Measured, ...]]:
-    """Run the plan's steps; returns the mixture, and what its recentred EM steps released."""
+def traced(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> Traced:
+    """Run the plan's steps; returns the mixture with what it was made of."""
     trajectory: list[Measured] = []
+    cells: Mixture | None = None
     state: Cells | Mixture = splitting.whole_ball(len(settings.frame.scale))
     everything: tuple[FloatArray, float] | None = None
     if settings.start is not None:
         state = settings.start
     for index, step in enumerate(steps):
         if step.phase is Phase.EM:
-            mixture = _reduced(_as_mixture(state, settings), step, settings)
+            before = _as_mixture(state, settings)
+            mixture = _reduced(before, step, settings)
+            if len(mixture.counts) < len(before.counts):
+                cells = before
             state = _em_step(settings, step, mixture, session, trajectory)
         elif not isinstance(state, Mixture):  # cells come first, and a mixture never turns into cells again
             # Cells are split into as many as the next step will count.
@@ -149,7 +168,7 @@ def traced(settings: EMSettings, steps: tuple[Step, ...], session: Sums) -> tupl
     mixture = em.merged(_as_mixture(state, settings), settings.components)
     if everything is not None and trajectory:
         mixture = em.balanced(mixture, trajectory[-1].radii, *everything)
-    return mixture, tuple(trajectory)
+    return Traced(mixture, tuple(trajectory), cells)
 
 
 def _reduced(mixture: Mixture, step: Step, settings: EMSettings) -> Mixture:
