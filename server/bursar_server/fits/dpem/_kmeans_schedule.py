@@ -20,6 +20,11 @@ _GRID_WEIGHTS = Weights(1.0, 0.01, 0.01)
 _OVER, _MOST_CELLS, _MOST_BINS = 12, 256, 2500
 """Cells of the start for each cluster, and maximum numbers of cells and bins. Chosen: measured on real tables."""
 
+_AFTER_GRID_WEIGHTS = Weights(1.0, 0.6, 0.3)
+"""Weights of cells that follow a grid, but under pure epsilon: of few rows that are far off the count matters most.
+Chosen as `_AFTER_GRID`.
+"""
+
 _ASSUMED = 2000
 """Rows of a cluster where no number of rows is public. Chosen, not tuned: splits are guarded by released counts."""
 
@@ -230,7 +235,9 @@ def _grids(quotes: Quotes, nu: float, share: Fraction, *, single: bool) -> tuple
         return (_grid(quotes, share),)
     grid = _grid(quotes, share * _COARSE_SHARE)
     if d <= 2:
-        second = _cells(quotes, nu, max(quotes.k, min(_AFTER_GRID * quotes.k, _MOST_CELLS)))
+        cells = max(quotes.k, min(_AFTER_GRID * quotes.k, _MOST_CELLS))
+        second = _cells(quotes, nu, cells)
+        second = second if quotes.pure else replace(second, weights=_AFTER_GRID_WEIGHTS)
     else:
         second = replace(grid, components=min(2**d * grid.components, _MOST_BINS))
     return (replace(grid, share=_COARSE_SHARE), replace(second, share=1 - _COARSE_SHARE))
