@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bursar_models._density import cholesky_factors
 from bursar_models.arrays import FloatArray, check_centres, frozen, frozen_weights
 
 
@@ -35,8 +36,10 @@ class StartCells:
         object.__setattr__(self, "means", means)
         object.__setattr__(self, "weights", frozen_weights(self.weights, m))
         object.__setattr__(self, "covariances", frozen("covariances", self.covariances, (m, d, d)))
-        if not (np.linalg.eigvalsh(self.covariances) > 0).all():
-            raise ValueError("covariances: every one must be positive definite")
+        try:
+            cholesky_factors(self.covariances, "full", m, d)
+        except np.linalg.LinAlgError as error:
+            raise ValueError("covariances: every one must be positive definite") from error
 
     def __repr__(self) -> str:
         return f"StartCells: {len(self.means)} Gaussians"
