@@ -14,6 +14,9 @@ from bursar_models.arrays import FloatArray
 _DOUBTFUL = 1e-3
 """Chance of a false alarm for a model that is right. Chosen: wrong forms that matter are 20 errors away."""
 
+_CONTRADICTED = 0.01
+"""The same where a factor on an expected error follows, in place of a warning. Chosen with the factors of forecasts."""
+
 _LAPLACE = 3.0
 """Excess kurtosis of a Laplace law."""
 
@@ -56,6 +59,11 @@ class Goodness:
         return (
             f"{self.statistic}: {self.observed:.3g} ± {self.error:.2g} (expected {self.expected:.3g}); {self.verdict}"
         )
+
+
+def contradicted(goodness: Goodness | None) -> bool:
+    """Return whether a release speaks against its own model by a chance below 1 in 100: enough for a forecast."""
+    return goodness is not None and goodness.p_value < _CONTRADICTED
 
 
 def distrust(goodness: Goodness | None, what: str = "all intervals") -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from bursar_models._goodness import contradicted
 from bursar_models._regressions import LinearRegression, MixtureOfRegressions
 from bursar_models.arrays import FloatArray
 from bursar_models.schema import Column, NumericColumn
@@ -22,10 +23,9 @@ real tables that they were chosen on, at rho 0.004 to 0.1; without them 67 to 79
 _OTHERS = (1 / 3, 1.0, 3.0)
 """All three factors for two lines and more with a mixture as prior, chosen on the same tables; one line needs none."""
 
-_CONTRADICTED, _CHANCE = 1.5, 0.01
-"""Factor where the prior's own counts of residuals contradict it, and the chance below which they do. Where residuals
-depend on features, bounded gradients follow a coefficient less, and noise moves it further. Chosen on the same tables
-and on planted ones.
+_CONTRADICTED = 1.5
+"""Factor where the prior's own counts of residuals contradict it. Where residuals depend on features, bounded gradients
+follow a coefficient less, and noise moves it further. Chosen on the same tables and on planted ones.
 """
 
 _HIDDEN, _WIDTH = 1 / 10, 0.1
@@ -66,8 +66,7 @@ def line_factors(model: Lines, like: Any, columns: Sequence[Column]) -> tuple[fl
     several = isinstance(model, MixtureOfRegressions) and model.n_components > 1
     if not isinstance(like, LinearRegression | MixtureOfRegressions):
         return _OTHERS if several else None
-    goodness = like.goodness
-    middle = _CONTRADICTED if goodness is not None and goodness.p_value < _CHANCE else 1.0
+    middle = _CONTRADICTED if contradicted(like.goodness) else 1.0
     if not several:
         middle *= _HIDDEN ** _hidden(like, columns)
     low, high = _SEVERAL if several else _ONE

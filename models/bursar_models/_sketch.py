@@ -200,9 +200,8 @@ class Sketch(Portable):
         Near 1 the frequencies are too low to separate clusters, near 0 too high to detect them: sigma is wrong.
         """
         noise = self.moment_std()
-        energy = (
-            float(np.square(np.abs(self.moments())).mean()) - 2 * noise * noise
-        )  # ** would raise for files of 1e300
+        # A power would raise for the 1e300 that a file may have.
+        energy = float(np.square(np.abs(self.moments())).mean()) - 2 * noise * noise
         return min(max(energy, 0.0), 1.0)
 
     def snr(self) -> float:

@@ -30,7 +30,7 @@ def write_whole(path: str | Path, text: str, *, mode: int = 0o666) -> None:
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except OSError as error:
-        error.filename = str(path)  # nobody asked for the temporary file
+        error.filename = str(path)  # the caller does not know the temporary one
         raise
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

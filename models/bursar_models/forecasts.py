@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy
 
 from bursar_models._gaussian_mixture import GaussianMixture
+from bursar_models._goodness import contradicted
 from bursar_models._kmeans import KMeans, squared_distances
 from bursar_models._line_forecasts import coefficient_errors, line_factors
 from bursar_models._lloyd import lloyd
@@ -84,9 +85,9 @@ _CELLS: Factors = (1 / 2, 1.0, 2.0)
 0.02 a range has 93 in 100 fits of seven real tables, and 99 of ten others. Chosen with all of them in sight.
 """
 
-_CONTRADICTED, _CHANCE = 2.0, 0.01
-"""Factor on the middle for mixtures by FitDPEM, if the prior is one whose own noisy sums contradict it, and the chance
-below which they do: rows that are no mixture have several answers. Chosen on 22 real tables at rho 0.002 to 0.1.
+_CONTRADICTED = 2.0
+"""Factor on the middle for mixtures by FitDPEM, if the prior is one whose own noisy sums contradict it: rows that are
+no mixture have several answers. Chosen on 22 real tables at rho 0.002 to 0.1.
 """
 
 _SEPARATED: Factors = (1 / 20, 1.0, 32.0)
@@ -120,11 +121,8 @@ def factors_of(model: Any, like: Any, columns: Sequence[Column]) -> Factors | No
         return None
     if model.separation is not None:
         return _SEPARATED
-    if model.trajectory is not None and isinstance(like, GaussianMixture) and like.trajectory is not None:
-        goodness = like.goodness
-        if goodness is not None and goodness.p_value < _CHANCE:
-            return _MIXTURES[0], _CONTRADICTED, _MIXTURES[2]
-    return _MIXTURES
+    both = model.trajectory is not None and isinstance(like, GaussianMixture) and like.trajectory is not None
+    return (_MIXTURES[0], _CONTRADICTED, _MIXTURES[2]) if both and contradicted(like.goodness) else _MIXTURES
 
 
 def joined(

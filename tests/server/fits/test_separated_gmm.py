@@ -516,7 +516,7 @@ def test_errors_are_about_those_that_occur() -> None:
 
 @pytest.mark.parametrize("weights", [[0.5, 0.5], [0.7, 0.2, 0.1]])
 def test_errors_of_weights_are_those_of_counts_over_their_sum(weights: list[float]) -> None:
-    """Noise on a count is in the sum of all, too: the deviation of 20,000 weights is told to 2 %.
+    """Noise on a count is in the sum of all, too: the deviation of 20,000 weights is known to 2 %.
 
     A planted bug, noise of the count alone, is off by 40 % where two weights are equal.
     """

@@ -180,7 +180,7 @@ def test_rows_that_were_changed_are_found_when_they_are_read(good: State) -> Non
 
 
 def test_a_ledger_that_cannot_be_read_now_is_a_finding(good: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite cannot even read on a full disk; what was found until then, its room among it, is told all the same."""
+    """SQLite cannot read on a full disk; findings made before that, such as the room on it, are reported."""
 
     def full(_: object) -> None:
         raise LedgerUnavailableError("the ledger file cannot be used now: disk I/O error")

@@ -178,7 +178,7 @@ def test_records_of_another_length_are_red(admin: Admin) -> None:
 
 
 def test_a_table_without_rows_is_not_registered(admin: Admin) -> None:
-    """A header alone promises a total to nobody, permanently; who means it says so."""
+    """A header alone would be given a total for good without any people; it needs an option."""
     words, before = ("import", *_hospital(admin, []), *TOTAL), admin.verified.head
     assert "the table has no rows" in admin.refused(*words)
     assert admin.verified.head == before
