@@ -30,6 +30,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as every fit of a server has (jobs/hardening.py)
+
 import grpc
 import numpy as np
 import psutil
