@@ -32,6 +32,7 @@ from bursar._releases import (
 )
 from bursar._slider import PERCENTS, spend_slider
 from bursar._suggest import FIRST_RHO, Suggestion, Target, instead_of, suggest, suggest_foretold
+from bursar_amounts import exact_text, total_text
 from bursar_models import Model, Sketch
 from bursar_models.arrays import FloatArray
 from bursar_models.budget import (
@@ -576,7 +577,7 @@ class Dataset:
         unit = self.privacy_unit
         of_unit = f"{unit.max_rows_per_unit} rows at most of one {unit.unit_column}" if unit.unit_column else "one row"
         rows = "number of rows private" if self.public_rows is None else f"{self.public_rows} rows"
-        total = f"epsilon {self.total.epsilon:g}, delta {self.total.delta:g}"
+        total = f"epsilon {exact_text(self.total.epsilon)}, delta {exact_text(self.total.delta)}"
         retired = "; retired: nothing new is fitted" if self.retired else ""
         return f"{rows}; privacy unit: {of_unit}; {self.adjacency.name}; total budget: {total}{retired}"
 
@@ -598,7 +599,7 @@ class Datasets(Listing[Dataset]):
 
     def _row(self, one: Dataset) -> list[str]:
         rows = "private" if one.public_rows is None else str(one.public_rows)
-        budget = "retired" if one.retired else f"({one.total.epsilon:g}, {one.total.delta:g})"
+        budget = "retired" if one.retired else total_text(one.total.epsilon, one.total.delta)
         return [one.name, rows, str(len(one.columns)), budget, one.description]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from bursar_amounts import total_text
+
 from ._accounts import check_allowance_name
 from ._datasets import budget_details, budget_in_force, read_facts
 from ._entries import Entry, EntryKind
@@ -62,17 +64,17 @@ def set_budget(
         previous = budget_in_force(store, account)
         if previous == budget:
             raise AccountConflictError(
-                f"the total of account {account!r} is ({budget.epsilon:g}, {budget.delta:g}) already"
+                f"the total of account {account!r} is {total_text(budget.epsilon, budget.delta)} already"
             )
         if replaces not in (None, previous):
             raise AccountConflictError(
-                f"the total of account {account!r} was changed meanwhile, to ({previous.epsilon:g}, "
-                f"{previous.delta:g}); nothing was done. Look at it, and try again"
+                f"the total of account {account!r} was changed meanwhile, to "
+                f"{total_text(previous.epsilon, previous.delta)}; nothing was done. Look at it, and try again"
             )
         repriced.add(_debits(store, account, repriced.last))
         if not sum(cost for cost, _ in repriced.analysts.values()) <= _LARGEST_SUM:
             raise AccountConflictError(
-                f"at the order of a total of ({budget.epsilon:g}, {budget.delta:g}), what account {account!r} has "
+                f"at the order of a total of {total_text(budget.epsilon, budget.delta)}, what account {account!r} has "
                 "spent is beyond all counting; choose a larger epsilon, or retire its datasets"
             )
         details = {

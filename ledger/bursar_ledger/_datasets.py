@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+from bursar_amounts import total_text
+
 from ._accounts import read_account
 from ._entries import Entry, EntryKind
 from ._events import Adjacency, decode_fraction, encode_fraction
@@ -279,8 +281,8 @@ def _joining(store: Store, registration: Registration, account: str) -> dict[str
     total = budget_in_force(store, account)
     if registration.budget not in (None, total):
         raise AccountConflictError(
-            f"these people have the account {account!r} with a total of ({total.epsilon:g}, {total.delta:g}), and what "
-            "was spent of it stays spent. Leave the total out to share it, or set a new one for the account first"
+            f"these people have the account {account!r} with a total of {total_text(total.epsilon, total.delta)}, and "
+            "what was spent of it stays spent. Leave the total out to share it, or set a new one for the account first"
         )
     return {}
 

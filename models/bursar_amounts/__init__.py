@@ -9,9 +9,11 @@ from ._amounts import (
     Part,
     amount_text,
     best_order,
+    bound_text,
     divergence_cap,
     epsilon_of,
     epsilon_text,
+    exact_text,
     float_down,
     float_up,
     left_share,
@@ -21,6 +23,7 @@ from ._amounts import (
     precise,
     rho_of,
     to_decimal,
+    total_text,
     upper,
 )
 
@@ -30,9 +33,11 @@ __all__ = [
     "Part",
     "amount_text",
     "best_order",
+    "bound_text",
     "divergence_cap",
     "epsilon_of",
     "epsilon_text",
+    "exact_text",
     "float_down",
     "float_up",
     "left_share",
@@ -42,5 +47,6 @@ __all__ = [
     "precise",
     "rho_of",
     "to_decimal",
+    "total_text",
     "upper",
 ]

@@ -292,6 +292,26 @@ def percent_text(share: float | Fraction | None, *, is_left: bool = False) -> st
     return f"{_text(_rounded(percent * (1 - _SLACK)))}%"
 
 
+def exact_text(value: float) -> str:
+    """Return the shortest text of a number that reads back as the same one: a total is never shown rounded."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
+def total_text(epsilon: float, delta: float) -> str:
+    """Return a total as text, such as "(3, 1e-06)", exact."""
+    return f"({exact_text(epsilon)}, {exact_text(delta)})"
+
+
+def bound_text(value: float | Fraction, digits: int = _DIGITS, *, is_left: bool = False) -> str:
+    """Return a number in a few digits, rounded up as costs are; a remainder or limit is rounded down."""
+    if not math.isfinite(value):
+        return "infinite"
+    exact = Fraction(value) * (1 if is_left else 1 - Fraction(_SLACK))
+    context = Context(prec=digits, rounding=ROUND_FLOOR if is_left else ROUND_CEILING)
+    return f"{float(context.divide(Decimal(exact.numerator), Decimal(exact.denominator))):.{digits}g}"
+
+
 def _rounded(value: float) -> Decimal:
     return _UP.create_decimal_from_float(value)
 

@@ -459,8 +459,14 @@ class GaussianMixture(TableText, Estimator, Model):
         rows = 1.0 if self.n_rows is None else self.n_rows
         box = into_model(self.bounds_, self.transforms)
         # Two threads wait for each other at every product, which takes three times as long where CPUs are busy.
-        with threadpool_limits(1, user_api="blas"):
-            return fit_trajectory(self.trajectory, box, self.covariance_type, start, self.background_weight, rows)
+        with threadpool_limits(1, user_api="blas"), np.errstate(all="ignore"):
+            try:
+                return fit_trajectory(self.trajectory, box, self.covariance_type, start, self.background_weight, rows)
+            except ValueError as error:  # numbers that no fit releases: of a file that somebody wrote by hand
+                raise ValueError(
+                    "trajectory: its numbers are so far apart that no mixture can be computed from them; load the "
+                    "model from its own file"
+                ) from error
 
     def plot(self, ax: Any = None, *, columns: str | Sequence[str] | None = None, schema: Sequence[Column] = ()) -> Any:
         """Draw the components on two columns, as ellipses of 1 and 2 standard deviations; on one, the density.

@@ -13,7 +13,16 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 import bursar_amounts
-from bursar_amounts import COST_UNIT, Part, amount_text, epsilon_text, float_down, float_up
+from bursar_amounts import (
+    COST_UNIT,
+    Part,
+    amount_text,
+    bound_text,
+    epsilon_text,
+    exact_text,
+    float_down,
+    float_up,
+)
 from bursar_models.errors import InvalidRequestError
 from bursar_models.text import harmless, html_bar, html_table, text_bar, text_table
 
@@ -132,7 +141,7 @@ class Percent:
             raise InvalidRequestError.of("spend.percent", f"must be at most 100, got {self.value!r}")
 
     def __repr__(self) -> str:
-        return f"bursar.percent({self.value:g})"
+        return f"bursar.percent({exact_text(self.value)})"
 
 
 Amount: TypeAlias = Rho | EpsilonDelta | Pure
@@ -347,7 +356,8 @@ class Remaining:
 
     def __repr__(self) -> str:
         part = self._part(self.cost_units)
-        return f"Remaining: epsilon {epsilon_text(part.epsilon)} at delta {self.delta:g}, {part.percent} of the budget"
+        at = exact_text(self.delta)
+        return f"Remaining: epsilon {epsilon_text(part.epsilon)} at delta {at}, {part.percent} of the budget"
 
     def _repr_html_(self) -> str:
         return f"<div>{html_bar(self.share)} left: {self}</div>"
@@ -375,8 +385,12 @@ class Limits:
         return [*((name, left) for name, left in found if left is not None), ("available now", self.available)]
 
     def __repr__(self) -> str:
-        rows = [[name, str(left), text_bar(left.share), f"{left.pure_epsilon:.6g}"] for name, left in self._named()]
-        return f"Limits\n{text_table(['limit', f'left at delta {self.dataset.delta:g}', '', 'or pure epsilon'], rows)}"
+        header = ["limit", f"left at delta {exact_text(self.dataset.delta)}", "", "or pure epsilon"]
+        rows = [
+            [name, str(left), text_bar(left.share), bound_text(left.pure_epsilon, 6, is_left=True)]
+            for name, left in self._named()
+        ]
+        return f"Limits\n{text_table(header, rows)}"
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{name}</td><td>{left._repr_html_()}</td></tr>" for name, left in self._named())

@@ -167,6 +167,24 @@ def test_noise_of_any_size_has_an_answer(noise: float) -> None:
     assert ("means_[0].a" in "".join(found.left_out)) == (noise > 1)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("field", ["sums", "factors", "scale"])
+def test_numbers_that_no_fit_releases_are_named(field: str) -> None:
+    """A file that was written by hand gets intervals or an error that says what is wrong, never one of numpy's."""
+    content = released("full", 1, n=500, steps=1).to_dict()
+    if field == "scale":
+        content["trajectory"]["scale"] = [1e-300, 1e-300]
+    else:
+        content["trajectory"]["steps"][0][field] = np.multiply(content["trajectory"]["steps"][0][field], 1e300).tolist()
+    model = GaussianMixture.from_dict(content)
+    try:
+        found = model.intervals()
+    except ValueError as error:
+        assert str(error).startswith("trajectory: ")  # noqa: PT017 - one of them may have an answer
+    else:
+        assert all(row.low <= row.high for row in found)
+
+
 @pytest.mark.slow
 def test_what_a_right_mixture_leaves_is_as_noise_and_sampling_leave_it() -> None:
     """The misfit less its mean, over its deviation, has mean 0 and deviation 1 over samples."""

@@ -10,7 +10,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import bursar
-from bursar_amounts import COST_UNIT, Part, epsilon_of, epsilon_text, odds_factor, percent_text, rho_of
+from bursar_amounts import (
+    COST_UNIT,
+    Part,
+    bound_text,
+    epsilon_of,
+    epsilon_text,
+    exact_text,
+    odds_factor,
+    percent_text,
+    rho_of,
+    total_text,
+)
 from bursar_ledger import (
     Budget,
     ConcentratedEvent,
@@ -145,6 +156,24 @@ def test_odds_never_change_by_more_than_is_said(epsilon: float) -> None:
     said = odds_factor(epsilon)
     assert float(f"{said:.3g}") == said
     assert math.exp(epsilon) * (1 - 1e-12) <= said <= 1.01 * math.exp(epsilon)
+
+
+@given(st.floats(1e-300, 1e9), st.integers(2, 6))
+@example(1.0000004, 6)
+@example(1.1e-06, 6)
+def test_a_total_is_shown_exactly_and_a_bound_on_its_own_side(value: float, digits: int) -> None:
+    """Six digits to nearest would show a total of 1.0000004 as 1."""
+    assert float(exact_text(value)) == value
+    low, high = (float(bound_text(value, digits, is_left=is_left)) for is_left in (True, False))
+    assert low <= value <= high * (1 + 2e-9)
+    assert high - low <= 1.01 * value * 10 ** (1 - digits)
+
+
+def test_a_total_is_shown_in_few_digits_where_they_are_all() -> None:
+    """Noughts after the point are left out."""
+    assert total_text(3.0, 1e-6) == "(3, 1e-06)"
+    assert total_text(1.0000004, 1e-6) == "(1.0000004, 1e-06)"
+    assert (bound_text(math.inf), bound_text(Fraction(2, 3)), bound_text(0.0)) == ("infinite", "0.667", "0")
 
 
 def test_a_part_without_a_delta_has_no_epsilon() -> None:

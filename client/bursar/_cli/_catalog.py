@@ -12,6 +12,7 @@ from bursar._cli._connecting import CA, DATASET, PROFILE, SERVER, TOKEN_FILE, Co
 from bursar._cli._failing import STATUS, explained
 from bursar._cli._groups import COLUMNS, JSON
 from bursar._cli._printing import chosen, say, say_json, say_table
+from bursar_amounts import bound_text, exact_text, total_text
 
 
 @click.command(epilog=STATUS)
@@ -64,7 +65,7 @@ def datasets(client: bursar.Client, columns: str | None, as_json: bool) -> None:
             data.name,
             "private" if data.public_rows is None else data.public_rows,
             len(data.columns),
-            f"({data.total.epsilon:g}, {data.total.delta:g})",
+            total_text(data.total.epsilon, data.total.delta),
             "retired" if data.retired else str(left),
             data.description,
         )
@@ -121,8 +122,8 @@ def limits(client: bursar.Client, dataset: str, as_json: bool) -> None:
     if as_json:
         say_json(found)
         return
-    rows = [(name, left, f"{left.pure_epsilon:.6g}") for name, left in _amounts(found)]
-    say_table(("limit", f"epsilon at delta {found.dataset.delta:g}", "or pure epsilon"), rows)
+    rows = [(name, left, bound_text(left.pure_epsilon, 6, is_left=True)) for name, left in _amounts(found)]
+    say_table(("limit", f"epsilon at delta {exact_text(found.dataset.delta)}", "or pure epsilon"), rows)
 
 
 @click.command(epilog=STATUS)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from bursar_amounts import COST_UNIT, Part, float_down
+from bursar_amounts import COST_UNIT, Part, float_down, total_text
 
 from .._entries import REQUESTS, EntryKind, by_kind
 from .._events import decode_fraction
@@ -247,7 +247,7 @@ def _reason(details: Fields, line: Line) -> str:
 
 
 def _promise(details: Fields) -> str:
-    return f"(epsilon, delta) = ({float(details['epsilon']):g}, {float(details['delta']):g})"
+    return f"(epsilon, delta) = {total_text(float(details['epsilon']), float(details['delta']))}"
 
 
 def _registration(details: Fields, line: Line) -> str:

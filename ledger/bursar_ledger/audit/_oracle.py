@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from bursar_amounts import COST_UNIT
+from bursar_amounts import COST_UNIT, exact_text
 
 from .._entries import EntryKind
 from .._events import (
@@ -324,8 +324,8 @@ def _compare_promise(row: Row, opinion: SecondOpinion) -> None:
     epsilon, _ = rdp.compute_epsilon([order], [cap], delta)
     if not epsilon <= details["epsilon"] * (1 + _TOLERANCE):
         opinion.problems.append(
-            f"entry {row.number}: epsilon = {details['epsilon']:g} is promised, but by dp-accounting the cap allows "
-            f"{float(epsilon):.9g}"
+            f"entry {row.number}: epsilon = {exact_text(details['epsilon'])} is promised, but by dp-accounting the cap "
+            f"allows {float(epsilon):.9g}"
         )
 
 

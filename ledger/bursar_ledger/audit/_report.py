@@ -14,7 +14,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bursar_amounts import left_share, odds_factor
+from bursar_amounts import exact_text, left_share, odds_factor
 
 from ..refusals import Refusal
 from ._changes import Changes
@@ -271,7 +271,7 @@ def _change(before: Promise | None, promise: Promise) -> str:
 
 
 def _total(epsilon: float, delta: float) -> str:
-    return say("({epsilon}, {delta})", epsilon=say_number(epsilon), delta=say_number(delta))
+    return say("({epsilon}, {delta})", epsilon=figure(exact_text(epsilon)), delta=figure(exact_text(delta)))
 
 
 def _fits(line: Spend) -> str:

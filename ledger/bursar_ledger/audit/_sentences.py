@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bursar_amounts import exact_text
+
 from .._entries import EntryKind, by_kind
 from .._events import (
     ApproximateEvent,
@@ -27,7 +29,7 @@ from .._events import (
 )
 from .._types import EVERYONE
 from ._columns import Line, cost_text, read_time
-from ._language import language, say, say_day, say_number, say_percent, say_word
+from ._language import figure, language, say, say_day, say_number, say_percent, say_word
 from ._open import Fields, Row
 
 _NAMED = 5
@@ -197,7 +199,7 @@ def _budget(details: Fields, line: Line) -> str:
 
 
 def _budget_of(details: Fields) -> str:
-    epsilon, delta = say_number(float(details["epsilon"])), say_number(float(details["delta"]))
+    epsilon, delta = (figure(exact_text(float(details[name]))) for name in ("epsilon", "delta"))
     return say("epsilon {epsilon} and delta {delta}", epsilon=epsilon, delta=delta)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from bursar_amounts import Part, epsilon_text, percent_text
+from bursar_amounts import Part, epsilon_text, percent_text, total_text
 
 from .._replay import AccountTotals
 from ._checks import Findings
@@ -122,7 +122,7 @@ def witnessed(comparison: Comparison, size: int) -> str:
 def _account_cells(totals: AccountTotals) -> Sequence[str]:
     spent, left = _spent_and_left(totals)
     name = totals.name + (" (closed)" if totals.closed else "")
-    return (name, f"({totals.epsilon:g}, {totals.delta:g})", str(totals.debits), str(spent), str(left))
+    return (name, total_text(totals.epsilon, totals.delta), str(totals.debits), str(spent), str(left))
 
 
 def _spent_and_left(totals: AccountTotals) -> tuple[Part, Part]:
@@ -192,7 +192,7 @@ def _spend_cells(line: Spend, analysts: bool, with_pld: bool) -> list[str]:
     whose = (
         [line.analyst or "", percent_text(line.allowance, is_left=True)]
         if analysts
-        else [f"({line.epsilon:g}, {line.delta:g})"]
+        else [total_text(line.epsilon, line.delta)]
     )
     fits = str(line.fits) + (f" ({line.unreleased} without release)" if line.unreleased else "")
     return [

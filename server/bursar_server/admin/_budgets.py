@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from bursar_amounts import Part
+from bursar_amounts import Part, bound_text, exact_text, total_text
 from bursar_ledger import EVERYONE, Budget, DatasetState, EntryKind, Ledger, Remainder
 from bursar_ledger.audit._formats import InOrder
 from bursar_server.access.oidc import is_principal
@@ -111,7 +111,7 @@ def set_(
         acting.confirm("Close the account?")
     elif new.epsilon > old.epsilon or new.delta > old.delta:
         acting.confirm("Raise the total? What is spent under it stays spent.")
-    acting.tell(done(dry_run=acting.dry_run), f"total of {before.account}: ({new.epsilon:g}, {new.delta:g})")
+    acting.tell(done(dry_run=acting.dry_run), f"total of {before.account}: {total_text(new.epsilon, new.delta)}")
 
 
 @click.group(cls=InOrder)
@@ -275,13 +275,13 @@ class _Standing:
     def lines(self) -> list[tuple[str, str]]:
         left = self.budget.part(0 if self.closed else self.caps[0] - self.spent[0], is_left=True)
         return [
-            ("total", f"({self.budget.epsilon:g}, {self.budget.delta:g})"),
+            ("total", total_text(self.budget.epsilon, self.budget.delta)),
             ("approximate share", str(self.budget.delta_fail_share)),
             ("order", f"{float(self.order):.4f}"),
             ("rho of the total", f"{float(self.budget.part(self.caps[0]).rho):.6g}"),
             ("spent", str(self.budget.part(self.spent[0]))),
             ("left", str(left) + (", closed" if self.closed else "")),
-            ("approximate: cap", f"delta {delta(self.caps[1])}"),
+            ("approximate: cap", f"delta {delta(self.caps[1], is_left=True)}"),
             ("approximate: spent", f"delta {delta(self.spent[1])}"),
         ]
 
@@ -296,19 +296,19 @@ def _promise_lines(totals: tuple[Promise, ...], *, closed: bool) -> Iterator[str
     if len(totals) < 2:
         return
     shown = ", ".join(
-        f"({total.epsilon:g}, {total.delta:g})" + (" now" if total.entry is None else f" in entry {total.entry}")
+        total_text(total.epsilon, total.delta) + (" now" if total.entry is None else f" in entry {total.entry}")
         for total in totals
     )
     yield f"totals, one after the other: {shown}"
-    newest = totals[-1]
+    newest, deltas = totals[-1], sum(Fraction(total.delta) for total in totals)
     if not closed:
         yield (
             f"if no change depended on what was released, the newest holds for everything that is ever released: "
-            f"({newest.epsilon:g}, {newest.delta:g})"
+            f"{total_text(newest.epsilon, newest.delta)}"
         )
     yield (
         "if a change depended on what was released, the deltas add: "
-        f"({max(total.epsilon for total in totals):g}, {sum(total.delta for total in totals):g})"
+        f"({exact_text(max(total.epsilon for total in totals))}, {bound_text(deltas, 6)})"
     )
 
 

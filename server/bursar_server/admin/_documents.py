@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from bursar_amounts import odds_factor
+from bursar_amounts import exact_text, odds_factor, total_text
 from bursar_ledger import Adjacency, DatasetState, Ledger
 from bursar_ledger.audit._formats import InOrder
 from bursar_ledger.audit._history import AccountHistory, history
@@ -73,7 +73,7 @@ class _Facts:
 
     @property
     def total(self) -> str:
-        return f"(epsilon, delta) = ({self.spend.epsilon:g}, {self.spend.delta:g})"
+        return f"(epsilon, delta) = {total_text(self.spend.epsilon, self.spend.delta)}"
 
     @property
     def spent(self) -> str:
@@ -193,7 +193,8 @@ def _statement_lines(facts: _Facts) -> Iterator[str]:
     yield f"The noise hides {secret}. Suppose that somebody sees everything that is ever given out, knows the data of"
     yield "everybody else, and thinks it as likely as not that a claim about you is true. Then they guess right"
     yield f"{right} times of 100 at most; the odds change by a factor of {facts.factor} at most. This may fail with a"
-    yield f"probability of about {facts.spend.delta:g}. In technical words: {facts.total}; protected is {facts.unit}.\n"
+    yield f"probability of about {exact_text(facts.spend.delta)}. In technical words: {facts.total}; protected is"
+    yield f"{facts.unit}.\n"
     yield "The promise holds for everything together, for as long as the table exists. So far it was used for"
     yield f"{facts.spend.fits} models: {facts.spent} of the total. When all of it is spent, no more are computed.\n"
     if changes := len(facts.account.promises) - 1:
@@ -223,7 +224,7 @@ def _dpia_lines(facts: _Facts) -> Iterator[str]:
     yield (
         f"| what is given out tells of a person{' or that they are there' if facts.protects_presence else ''} "
         f"| differential privacy: {facts.total} for {facts.unit} | a guess from fifty-fifty is right {right} times of "
-        f"100 at most, {gaussian} if all is Gaussian noise; failure with probability about {spend.delta:g} |"
+        f"100 at most, {gaussian} if all is Gaussian noise; failure with probability about {exact_text(spend.delta)} |"
     )
     yield "| analysts combine answers, or collude | one budget for all, enforced before a row is read | nothing more |"
     yield "| rows are read on the machine | access to the state directory, encrypted disk | TODO: who has access |"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from bursar_amounts import epsilon_of
+from bursar_amounts import epsilon_of, total_text
 from bursar_ledger import Budget
 from bursar_ledger.audit._text import counted
 from bursar_models.budget import implied_rho
@@ -58,7 +58,7 @@ def plan(file: Path, delta: float, as_json: bool) -> None:
     ]
     click.echo(table([["fit", "cost", "rho"], *rows]))
     one = len(rows) == 1
-    verdict = f"need{'s' * one} a total of ({epsilon:g}, {delta:g}): rho {float(total):.6g}"
+    verdict = f"need{'s' * one} a total of {total_text(epsilon, delta)}: rho {float(total):.6g}"
     click.echo(
         f"{counted(len(rows), 'fit')} of {study.dataset!r} {verdict if total else 'is free' if one else 'are free'}"
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from bursar_amounts import exact_text
 from bursar_ledger import Budget, Ledger, Role, move_ledger
 from bursar_server.access.auth import expiry, hash_token, new_token
 from bursar_server.access.tls import Certificates
@@ -95,7 +96,7 @@ def quickstart(
         ctx,
         import_,
         f"import --state {directory} --manifest {manifest_path} --{next(iter(given))} {source} "
-        f"--epsilon {epsilon:g} --delta {delta:g}",
+        f"--epsilon {exact_text(epsilon)} --delta {exact_text(delta)}",
         **acting,
         **given,
         manifest_path=manifest_path,

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import click
 
-from bursar_amounts import DELTA_UNIT
+from bursar_amounts import DELTA_UNIT, bound_text
 from bursar_ledger.audit._text import short_time, table_lines, terminal_width
 
 _DECIMAL = re.compile(r"(?=\.?\d)\d{0,9}\.?\d{0,12}", re.ASCII)
@@ -40,9 +40,9 @@ def _exact(text: str) -> Fraction | None:
     return Fraction(number) / (100 if text.endswith("%") else 1)
 
 
-def delta(units: int) -> str:
-    """Return units of failure probability as text."""
-    return f"{units / DELTA_UNIT:.3g}"
+def delta(units: int, *, is_left: bool = False) -> str:
+    """Return units of failure probability as text, rounded up; a limit is rounded down."""
+    return bound_text(Fraction(units, DELTA_UNIT), is_left=is_left)
 
 
 def table(rows: Sequence[Sequence[object]], indent: str = "", whole: Collection[str] = ()) -> str:

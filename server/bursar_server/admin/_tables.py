@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from bursar_amounts import total_text
 from bursar_ledger import Budget, DatasetState, Entry, Ledger
 from bursar_ledger.audit._formats import InOrder
 from bursar_server.admin._acting import FILE, JSON, STATE, Act, act, opened, say_json
@@ -163,7 +164,7 @@ def import_(
     account, registered = str(entry.details["account"]), acting.would("registered", "would register")
     if account == manifest.name:
         total = entry.details
-        text = f"{registered} {manifest.name} with (epsilon, delta) = ({total['epsilon']:g}, {total['delta']:g})"
+        text = f"{registered} {manifest.name} with (epsilon, delta) = {total_text(total['epsilon'], total['delta'])}"
     else:
         for line in _joined_lines(acting.ledger.dataset(account), manifest):
             click.echo(line, err=as_json)
@@ -374,7 +375,7 @@ def partition_(directory: Path, name: str) -> None:
 def left_line(state: DatasetState) -> str:
     """Return the remaining budget of a dataset's account as one line."""
     return (
-        f"account {state.account}: total ({state.budget.epsilon:g}, {state.budget.delta:g}), spent {state.spent}, "
+        f"account {state.account}: total {total_text(state.budget.epsilon, state.budget.delta)}, spent {state.spent}, "
         f"left {state.left}"
     )
 
@@ -438,7 +439,7 @@ def _row(state: DatasetState) -> tuple[str, ...]:
     return (
         state.name,
         state.adjacency.value,
-        f"({budget.epsilon:g}, {budget.delta:g})",
+        total_text(budget.epsilon, budget.delta),
         str(state.left),
         ", ".join(notes),
     )

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import click
 
-from bursar_amounts import Part
+from bursar_amounts import Part, total_text
 from bursar_ledger import Budget
 from bursar_server.admin._acting import Act
 from bursar_server.tables.registration import dangers
@@ -27,8 +27,8 @@ def sentence(total: Budget) -> str:
     fits = total.cap_cost_units // one.cost_units
     worst, against_gaussian = guesses(total)
     return (
-        f"({total.epsilon:g}, {total.delta:g}) for a person: whoever sees all that is ever released, and cannot tell "
-        f"beforehand whether it is with this person's data, may guess right {worst} times of 100 at "
+        f"{total_text(total.epsilon, total.delta)} for a person: whoever sees all that is ever released, and cannot "
+        f"tell beforehand whether it is with this person's data, may guess right {worst} times of 100 at "
         f"most, and {against_gaussian} times if all of it is Gaussian noise; it buys "
         f"{'more than 10,000' if fits > 10_000 else fits} fits of {one}"
     )

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 
+from bursar_amounts import bound_text, exact_text
 from bursar_ledger import (
     AccountConflictError,
     Adjacency,
@@ -178,12 +179,14 @@ def dangers(total: Budget, rows: int | None) -> list[str]:
     found = []
     if not total.epsilon <= LARGE_EPSILON:
         found.append(
-            f"epsilon {total.epsilon:g} is above {LARGE_EPSILON}: a guess about a person may be all but certain"
+            f"epsilon {exact_text(total.epsilon)} is above {LARGE_EPSILON}: a guess about a person may be all but "
+            "certain"
         )
     if rows is not None and not total.delta * rows <= 1:
+        many = bound_text(Fraction(total.delta) * rows)
         found.append(
-            f"delta {total.delta:g} times {rows:,} rows is {total.delta * rows:,.3g}: so many rows may be published as "
-            "they are; take delta far below one over the number of rows"
+            f"delta {exact_text(total.delta)} times {rows:,} rows is {many}: so many rows may be published as they "
+            "are; take delta far below one over the number of rows"
         )
     return found
 

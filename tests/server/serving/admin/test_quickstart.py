@@ -248,6 +248,15 @@ def test_a_total_that_is_not_meant_is_asked_for_again(folder: Path) -> None:
         assert ledger.dataset("patients").budget.epsilon == 0.5
 
 
+def test_a_total_is_repeated_as_it_was_given(folder: Path) -> None:
+    """The commands that are shown, and what they say, promise no smaller total than the ledger has."""
+    total = ("1.0000004", "1.2345678e-7", "yes", "alice")
+    result = _run("quickstart", "patients.csv", "--no-start", answers=_lines(*TABLE, *COLUMNS, *total))
+    assert result.exit_code == 0, result.output
+    assert "--epsilon 1.0000004 --delta 1.2345678e-07" in result.output
+    assert "(1, " not in result.output
+
+
 def test_a_delta_is_proposed_that_can_be_read(folder: Path) -> None:
     """One digit, and at most a hundredth of one over the number of rows."""
     table = (*TABLE[:-2], "22000", TABLE[-1]) if TABLE[-2] == "5000" else TABLE
