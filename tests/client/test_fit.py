@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-from functools import partial
 from typing import Any
 
 import grpc
@@ -57,64 +56,6 @@ def test_kmeans_has_its_own_result(server: Line, toy: bursar.Dataset) -> None:
     assert server.requests[0].covariance_type == fit_pb2.COVARIANCE_TYPE_UNSPECIFIED
 
 
-def test_what_is_left_out_is_left_to_the_server(server: Line, toy: bursar.Dataset) -> None:
-    """Defaults: all numeric columns, splitting, maximum likelihood, recentred moments, the server's steps."""
-    asking.fit(toy, bursar.DPEM, **ASK, request_id="one")
-    assert server.requests[0] == fit_pb2.FitDPEMRequest(
-        request_id="one",
-        dataset="toy",
-        columns=["height", "weight"],
-        spend=types_pb2.Spend(rho=0.1),
-        n_components=2,
-        estimator=fit_pb2.ESTIMATOR_MAXIMUM_LIKELIHOOD,
-        mode=fit_pb2.MODE_MIXTURE,
-        moments=fit_pb2.MOMENTS_RECENTRED,
-        splitting=fit_pb2.StartBySplitting(),
-    )
-
-
-def test_every_argument_is_sent(server: Line, toy: bursar.Dataset) -> None:
-    """A set argument arrives as it was set."""
-    toy.fit(
-        bursar.DPEM(
-            n_components=3,
-            covariance_type="tied",
-            estimator="map",
-            prior=bursar.GaussianPrior(kappa=2.0),
-            moments="fixed_origin",
-            background="off",
-            iterations=7,
-            clip_radius=1.25,
-        ),
-        spend=bursar.epsilon_delta(1.0, 1e-6),
-    )
-    sent = server.requests[0]
-    assert (sent.spend.epsilon_delta.epsilon, sent.spend.epsilon_delta.delta) == (1.0, 1e-6)
-    assert sent.background == fit_pb2.BACKGROUND_OFF
-    assert (sent.estimator, sent.moments) == (fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI, fit_pb2.MOMENTS_FIXED_ORIGIN)
-    assert (sent.prior.kappa, sent.prior.nu, sent.iterations, sent.clip_radius) == (2.0, 0.0, 7, 1.25)
-
-
-@pytest.mark.parametrize(
-    ("spend", "sent"),
-    [
-        (bursar.rho(0.03), types_pb2.Spend(rho=0.03)),
-        (bursar.pure(0.3), types_pb2.Spend(epsilon=0.3)),
-        (
-            bursar.epsilon_delta(0.3, 1e-9),
-            types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(epsilon=0.3, delta=1e-9)),
-        ),
-        (bursar.what_is_left(), types_pb2.Spend(remaining=types_pb2.WhatIsLeft())),
-    ],
-)
-def test_a_spend_is_sent_in_its_own_currency(
-    server: Line, lone: bursar.Dataset, spend: bursar.Spend, sent: types_pb2.Spend
-) -> None:
-    """Neither rho for epsilon, nor one delta for another: each is what the caller decided to spend."""
-    asking.fit(lone, bursar.DPEM, n_components=1, spend=spend)
-    assert server.requests[0].spend == sent
-
-
 def test_what_is_left_is_a_spend_of_its_own(server: Line, lone: bursar.Dataset) -> None:
     """The server is not told an amount; the receipt says what it was. A preview says so before."""
     spend = bursar.what_is_left()
@@ -158,53 +99,6 @@ def test_a_fit_starts_where_it_is_told(server: Line, toy: bursar.Dataset) -> Non
     assert (list(given.means.shape), list(given.means.values)) == ([2, 2], [150.0, 60.0, 180.0, 80.0])
     assert list(given.weights.values) == [0.3, 0.7]
     assert list(given.covariances.shape) == [2, 2]
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"n_components": 0}, "n_components"),
-        ({"n_components": 2.5}, "n_components"),
-        ({"n_components": 2**32}, "n_components"),
-        ({"spend": 0.1}, "spend"),
-        ({"columns": "height"}, "columns"),
-        ({"columns": ["height", 3]}, "columns"),
-        ({"covariance_type": "round"}, "covariance_type"),
-        ({"estimator": "best"}, "estimator"),
-        ({"mode": "median"}, "mode"),
-        ({"moments": "none"}, "moments"),
-        ({"iterations": 0}, "iterations"),
-        ({"clip_radius": float("nan")}, "clip_radius"),
-        ({"start": "anywhere"}, "start"),
-        ({"start": -1}, "start"),
-        ({"start": bursar.GaussianMixture([1.0], [[0.0]], [1.0], "spherical")}, "start"),  # type: ignore[arg-type]
-    ],
-)
-def test_what_no_server_would_accept_is_not_sent(
-    server: Line, toy: bursar.Dataset, change: dict[str, Any], field: str
-) -> None:
-    """The error names the argument, for a fit and for its preview."""
-    for ask in (partial(asking.fit, toy, bursar.DPEM), partial(asking.preview, toy, bursar.DPEM)):
-        with pytest.raises(bursar.InvalidRequestError) as caught:
-            ask(**{**ASK, **change})
-        assert caught.value.violations[0][0] == field
-    assert server.requests == []
-
-
-@pytest.mark.parametrize(
-    ("make", "field"),
-    [
-        (lambda: bursar.RandomStart(-1), "start.random.public_seed"),
-        (lambda: bursar.GivenStart(means=[[float("nan")]]), "start.given.means"),
-        (lambda: bursar.GivenStart(means=[[1.0]], weights="ab"), "start.given.weights"),
-        (lambda: bursar.GaussianPrior(scale=0.0), "prior.scale"),
-    ],
-)
-def test_values_of_a_request_check_themselves(make: Any, field: str) -> None:
-    """A start or a prior that cannot be is refused where it is made."""
-    with pytest.raises(bursar.InvalidRequestError) as caught:
-        make()
-    assert caught.value.violations[0][0] == field
 
 
 def test_a_broken_stream_is_asked_for_again(server: Line, toy: bursar.Dataset) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -124,107 +123,6 @@ def test_missing_covariates_make_one_regression(server: Line, toy: bursar.Datase
     np.testing.assert_array_equal(np.array(line.coef_errors_), array(wire.coefficient_errors)[0])
 
 
-def test_what_is_left_out_is_left_to_the_server(server: Line, toy: bursar.Dataset) -> None:
-    """Nothing but the model, the columns and the spend is said."""
-    for ask in EVERY:
-        asking.fit(toy, bursar.GradientEM, **ask, request_id=ask["model"])
-    sent = server.gradient_em_requests
-    shared: dict[str, Any] = {"dataset": "toy", "spend": types_pb2.Spend(rho=0.1)}
-    both = ["height", "weight"]
-    assert sent == [
-        fit_pb2.FitGradientEMRequest(
-            request_id="symmetric_mixture", model=fit_pb2.LATENT_MODEL_SYMMETRIC_MIXTURE, columns=both, **shared
-        ),
-        fit_pb2.FitGradientEMRequest(
-            request_id="gaussian_mixture", model=fit_pb2.LATENT_MODEL_GAUSSIAN_MIXTURE, columns=both, **shared
-        ),
-        fit_pb2.FitGradientEMRequest(
-            request_id="mixture_of_regressions",
-            model=fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS,
-            columns=["height"],
-            target="weight",
-            **shared,
-        ),
-        fit_pb2.FitGradientEMRequest(
-            request_id="missing_covariates",
-            model=fit_pb2.LATENT_MODEL_MISSING_COVARIATES,
-            columns=["height"],
-            target="weight",
-            **shared,
-        ),
-    ]
-
-
-NUMBERS = {"iterations": 7, "step_size": 0.5, "averaged": 3, "noise_std": 2.0, "scale": 1.5, "zeta": 0.1, "tau": 4.0}
-SENT = [
-    (
-        {**SYMMETRIC, "columns": ["weight"], "centre": [80], "units": "bounds", "paper_weights": True},
-        {"model": 1, "columns": ["weight"], "centre": tensor([80]), "units": 2, "paper_weights": True},
-    ),
-    (
-        {**GAUSSIANS, "n_components": 5, "start": bursar.RandomStart(9), "variant": "dp_em"},
-        {
-            "model": 4,
-            "columns": ["height", "weight"],
-            "n_components": 5,
-            "random": fit_pb2.StartAtRandom(public_seed=9),
-            "variant": 5,
-        },
-    ),
-    (
-        {**LINES, "n_components": 3, "fit_intercept": False, "heavy_tails": True, "features": ["height"]},
-        {
-            "model": 2,
-            "target": "weight",
-            "columns": ["height"],
-            "n_components": 3,
-            "without_intercept": True,
-            "heavy_tails": True,
-        },
-    ),
-    (
-        {**LINES, "target": "height", "symmetric": True, "paper_weights": True},
-        {"model": 2, "target": "height", "columns": ["weight"], "symmetric": True, "paper_weights": True},
-    ),
-    (
-        {**MISSING, "start": bursar.GivenCoefficients([[0.5]], intercepts=[2.0])},
-        {
-            "model": 3,
-            "target": "weight",
-            "columns": ["height"],
-            "given": fit_pb2.GradientStart(coefficients=tensor([[0.5]]), intercepts=tensor([2.0])),
-        },
-    ),
-    (
-        {**GAUSSIANS, "columns": ["height"], "start": bursar.GivenCoefficients([[120], [180]], weights=[0.25, 0.75])},
-        {
-            "model": 4,
-            "columns": ["height"],
-            "given": fit_pb2.GradientStart(coefficients=tensor([[120], [180]]), weights=tensor([0.25, 0.75])),
-        },
-    ),
-]
-
-
-@pytest.mark.parametrize(("ask", "expected"), SENT)
-def test_every_argument_is_sent_and_previewed(
-    server: Line, toy: bursar.Dataset, ask: dict[str, Any], expected: dict[str, Any]
-) -> None:
-    """A set argument arrives as it was set, and a preview has the same."""
-    for call in (asking.fit, asking.preview):
-        # Some combinations are none; that is for the server to say.
-        with contextlib.suppress(bursar.InvalidRequestError):
-            call(toy, bursar.GradientEM, **{**NUMBERS, **ask})
-    asked = [*server.gradient_em_requests, *(one.gradient_em for one in server.previews)]
-    for sent in asked:
-        assert sent.request_id
-        sent.ClearField("request_id")
-        assert sent == fit_pb2.FitGradientEMRequest(
-            dataset="toy", spend=types_pb2.Spend(rho=0.1), **{**NUMBERS, **expected}
-        )
-    assert len(asked) == 2
-
-
 @pytest.mark.parametrize("ask", EVERY)
 def test_a_preview_tells_the_errors_that_its_model_has(toy: bursar.Dataset, ask: dict[str, Any]) -> None:
     """Errors are of coefficients or of means, by column; the given numbers are those of the fit."""
@@ -259,73 +157,6 @@ def test_features_that_may_be_null_are_for_the_model_that_has_them_missing(serve
         with pytest.raises(bursar.InvalidRequestError):  # nothing is left to explain the target
             ask(**LINES)
     assert [list(request.columns) for request in server.gradient_em_requests] == [["height"], ["weight"], []]
-
-
-@pytest.mark.parametrize(
-    ("ask", "change", "field"),
-    [
-        (SYMMETRIC, {"model": "mixture"}, "model"),
-        (SYMMETRIC, {"spend": 0.1}, "spend"),
-        (SYMMETRIC, {"columns": "height"}, "columns"),
-        (SYMMETRIC, {"target": "height"}, "target"),
-        (GAUSSIANS, {"features": ["height"]}, "features"),
-        (GAUSSIANS, {"fit_intercept": False}, "fit_intercept"),
-        (MISSING, {"fit_intercept": False}, "fit_intercept"),
-        (SYMMETRIC, {"n_components": 2}, "n_components"),
-        (MISSING, {"n_components": 1}, "n_components"),
-        (GAUSSIANS, {"n_components": 0}, "n_components"),
-        (GAUSSIANS, {"n_components": 2.0}, "n_components"),
-        (GAUSSIANS, {"symmetric": True}, "symmetric"),
-        (GAUSSIANS, {"centre": [1, 2]}, "centre"),
-        (SYMMETRIC, {"centre": [1, np.nan]}, "centre"),
-        (SYMMETRIC, {"centre": "middle"}, "centre"),
-        (SYMMETRIC, {"units": "metres"}, "units"),
-        (LINES, {"units": "bounds"}, "units"),
-        (GAUSSIANS, {"paper_weights": True}, "paper_weights"),
-        (LINES, {"paper_weights": True}, "paper_weights"),
-        (LINES, {"columns": ["height"]}, "columns"),
-        (LINES, {"target": None}, "target"),
-        (LINES, {"target": ""}, "target"),
-        (MISSING, {"target": 3}, "target"),
-        (LINES, {"features": "height"}, "features"),
-        (LINES, {"features": ["height", "weight"]}, "features"),
-        (GAUSSIANS, {"variant": "catoni"}, "variant"),
-        (GAUSSIANS, {"iterations": 0}, "iterations"),
-        (GAUSSIANS, {"averaged": 0}, "averaged"),
-        (GAUSSIANS, {"averaged": 2**32}, "averaged"),
-        (GAUSSIANS, {"step_size": 0}, "step_size"),
-        (GAUSSIANS, {"noise_std": -1}, "noise_std"),
-        (GAUSSIANS, {"scale": float("inf")}, "scale"),
-        (GAUSSIANS, {"zeta": float("nan")}, "zeta"),
-        (GAUSSIANS, {"tau": "large"}, "tau"),
-        (GAUSSIANS, {"start": "random"}, "start"),
-        (GAUSSIANS, {"start": 3}, "start"),
-    ],
-)
-def test_what_no_server_would_accept_is_not_sent(
-    server: Line, toy: bursar.Dataset, ask: dict[str, Any], change: dict[str, Any], field: str
-) -> None:
-    """The error names the field, for a fit and a preview."""
-    for call in (partial(asking.fit, toy, bursar.GradientEM), partial(asking.preview, toy, bursar.GradientEM)):
-        with pytest.raises(bursar.InvalidRequestError) as caught:
-            call(**{**ask, **change})
-        assert caught.value.violations[0][0] == field
-    assert server.gradient_em_requests == []
-
-
-@pytest.mark.parametrize(
-    ("make", "field"),
-    [
-        (lambda: bursar.GivenCoefficients([[np.inf]]), "start.given.coefficients"),
-        (lambda: bursar.GivenCoefficients([[1.0]], intercepts=[np.nan]), "start.given.intercepts"),
-        (lambda: bursar.GivenCoefficients([[1.0]], weights="all"), "start.given.weights"),
-    ],
-)
-def test_given_parameters_check_themselves(make: Callable[[], bursar.GivenCoefficients], field: str) -> None:
-    """Those that are no numbers are refused where they are made."""
-    with pytest.raises(bursar.InvalidRequestError) as caught:
-        make()
-    assert caught.value.violations[0][0] == field
 
 
 def test_earlier_models_are_starts(server: Line, toy: bursar.Dataset) -> None:
@@ -396,18 +227,6 @@ def test_a_start_has_only_what_the_new_model_has(server: Line, toy: bursar.Datas
     assert not server.gradient_em_requests[-1].given.HasField("intercepts")
     asking.fit(toy, bursar.GradientEM, **LINES, start=replace(lines, weights_=[1.0, 0.0]))
     assert server.gradient_em_requests[-1].given.weights == tensor([1.0, 1e-3])
-
-
-def test_the_same_request_gets_the_same_model(server: Line, toy: bursar.Dataset) -> None:
-    """A broken stream and a repeated request_id make one debit."""
-    server.break_next()
-    first = toy.fit(bursar.GradientEM(model="gaussian_mixture"), spend=SPEND, request_id="mine")
-    again = toy.fit(bursar.GradientEM(model="gaussian_mixture"), spend=SPEND, request_id="mine")
-    assert again.receipt is not None
-    assert again.receipt.replayed
-    np.testing.assert_array_equal(first.means_, again.means_)
-    assert len(server.gradient_em_requests) == 3
-    assert len(toy.releases()) == 1
 
 
 def test_columns_that_there_are_not_are_refused(toy: bursar.Dataset) -> None:

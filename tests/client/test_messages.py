@@ -14,7 +14,7 @@ from bursar._fits import KINDS, Asked, kind_of
 from bursar_models import Frequencies
 from bursar_models.requests import REQUIRED, arguments
 from bursar_models.schema import NumericColumn
-from bursar_proto.v1 import fit_pb2
+from bursar_proto.v1 import fit_pb2, types_pb2
 from tests.each import each
 
 COLUMNS = tuple(NumericColumn(name, "", 0.0, 1.0) for name in ("x", "y"))
@@ -137,6 +137,290 @@ def test_every_argument_reaches_the_message(kind: type[bursar.Request], name: st
     pairs = sent(kind, name)
     assert pairs, "no base goes with a value above"
     assert all(before != after for before, after in pairs)
+
+
+def tensor(values: Any) -> types_pb2.Tensor:
+    """Return a tensor as the wire has it."""
+    array = np.asarray(values, dtype=float)
+    return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())
+
+
+SEPARATED: dict[str, Any] = {"n_components": 2, "sigma_min": 1, "sigma_max": 20}
+NUMBERS: dict[str, Any] = {
+    "iterations": 7,
+    "step_size": 0.5,
+    "averaged": 3,
+    "noise_std": 2.0,
+    "scale": 1.5,
+    "zeta": 0.1,
+    "tau": 4.0,
+}
+GAUSSIANS: dict[str, Any] = {"model": "gaussian_mixture"}
+LINES: dict[str, Any] = {"model": "mixture_of_regressions", "target": "y"}
+MISSING: dict[str, Any] = {"model": "missing_covariates", "target": "y"}
+BOTH = ["x", "y"]
+SEED: dict[str, Any] = {"decoding": "none", "public_seed": 2**64 - 1}
+
+
+def new_sketch(**fields: Any) -> fit_pb2.NewSketch:
+    """Return a sketch with the defaults of the request."""
+    return fit_pb2.NewSketch(
+        law=fields.pop("law", fit_pb2.FREQUENCY_LAW_ADAPTED_RADIUS),
+        structure=fields.pop("structure", fit_pb2.FREQUENCY_STRUCTURE_DENSE),
+        signature=fields.pop("signature", fit_pb2.SIGNATURE_EXPONENTIAL),
+        units=fields.pop("units", fit_pb2.COLUMN_UNITS_COMMON),
+        public_seed=2**64 - 1,
+        **fields,
+    )
+
+
+OURS: Any = bursar
+"""The kinds, which tables of arguments make."""
+
+SENT: list[tuple[bursar.Request, dict[str, Any]]] = [
+    (
+        OURS.DPEM(n_components=2),
+        {
+            "columns": BOTH,
+            "n_components": 2,
+            "estimator": "ESTIMATOR_MAXIMUM_LIKELIHOOD",
+            "mode": "MODE_MIXTURE",
+            "moments": "MOMENTS_RECENTRED",
+            "splitting": fit_pb2.StartBySplitting(),
+        },
+    ),
+    (
+        OURS.DPEM(
+            n_components=3,
+            covariance_type="tied",
+            estimator="map",
+            prior=bursar.GaussianPrior(kappa=2.0),
+            moments="fixed_origin",
+            background="off",
+            iterations=7,
+            clip_radius=1.25,
+            start=bursar.RandomStart(2**64 - 1),
+        ),
+        {
+            "columns": BOTH,
+            "n_components": 3,
+            "covariance_type": "COVARIANCE_TYPE_TIED",
+            "estimator": "ESTIMATOR_MAXIMUM_A_POSTERIORI",
+            "prior": fit_pb2.GaussianPrior(kappa=2.0),
+            "mode": "MODE_MIXTURE",
+            "moments": "MOMENTS_FIXED_ORIGIN",
+            "background": "BACKGROUND_OFF",
+            "iterations": 7,
+            "clip_radius": 1.25,
+            "random": fit_pb2.StartAtRandom(public_seed=2**64 - 1),
+        },
+    ),
+    (
+        OURS.SeparatedGMM(**SEPARATED),
+        {
+            **SEPARATED,
+            "columns": BOTH,
+            "covariance_type": "COVARIANCE_TYPE_FULL",
+            "variant": "SEPARATED_VARIANT_RECURSIVE",
+            "search": "SEPARATED_SEARCH_SLABS",
+            "estimator": "SEPARATED_ESTIMATOR_EM",
+            "units": "COLUMN_UNITS_COMMON",
+        },
+    ),
+    *(
+        (
+            OURS.SeparatedGMM(
+                **SEPARATED,
+                columns=["y"],
+                radius=3.0,
+                min_weight=0.2,
+                separation=0.5,
+                public_seed=2**64 - 1,
+                covariance_type=shape,
+                variant=variant,
+                search="balls",
+                estimator="clusters",
+                units="bounds",
+            ),
+            {
+                **SEPARATED,
+                "columns": ["y"],
+                "radius": 3.0,
+                "min_weight": 0.2,
+                "separation": 0.5,
+                "public_seed": 2**64 - 1,
+                "covariance_type": f"COVARIANCE_TYPE_{shape.upper()}",
+                "variant": f"SEPARATED_VARIANT_{variant.upper()}",
+                "search": "SEPARATED_SEARCH_BALLS",
+                "estimator": "SEPARATED_ESTIMATOR_CLUSTERS",
+                "units": "COLUMN_UNITS_BOUNDS",
+            },
+        )
+        for variant, shape in (("easy", "diag"), ("sample_and_aggregate", "spherical"))
+    ),
+    (OURS.GradientEM(model="symmetric_mixture"), {"model": "LATENT_MODEL_SYMMETRIC_MIXTURE", "columns": BOTH}),
+    (OURS.GradientEM(**GAUSSIANS), {"model": "LATENT_MODEL_GAUSSIAN_MIXTURE", "columns": BOTH}),
+    (
+        OURS.GradientEM(**LINES),
+        {"model": "LATENT_MODEL_MIXTURE_OF_REGRESSIONS", "columns": ["x"], "target": "y"},
+    ),
+    (
+        OURS.GradientEM(**MISSING),
+        {"model": "LATENT_MODEL_MISSING_COVARIATES", "columns": ["x"], "target": "y"},
+    ),
+    *(
+        (OURS.GradientEM(**NUMBERS, **ask), NUMBERS | expected)
+        for ask, expected in (
+            (
+                {**dict.fromkeys(["paper_weights"], True), "model": "symmetric_mixture", "columns": ["y"]}
+                | {"centre": [80], "units": "bounds"},
+                {"model": 1, "columns": ["y"], "centre": tensor([80]), "units": 2, "paper_weights": True},
+            ),
+            (
+                {**GAUSSIANS, "n_components": 5, "start": bursar.RandomStart(9), "variant": "dp_em"},
+                {"model": 4, "columns": BOTH, "n_components": 5, "random": {"public_seed": 9}, "variant": 5},
+            ),
+            (
+                {**LINES, "n_components": 3, "fit_intercept": False, "heavy_tails": True, "features": ["x"]},
+                {"model": 2, "target": "y", "columns": ["x"], "n_components": 3}
+                | {"without_intercept": True, "heavy_tails": True},
+            ),
+            (
+                {**LINES, "target": "x", "symmetric": True, "paper_weights": True},
+                {"model": 2, "target": "x", "columns": ["y"], "symmetric": True, "paper_weights": True},
+            ),
+            (
+                {**MISSING, "start": bursar.GivenCoefficients([[0.5]], intercepts=[2.0])},
+                {"model": 3, "target": "y", "columns": ["x"]}
+                | {"given": {"coefficients": tensor([[0.5]]), "intercepts": tensor([2.0])}},
+            ),
+            (
+                {**GAUSSIANS, "columns": ["x"], "start": bursar.GivenCoefficients([[1], [2]], weights=[0.25, 0.75])},
+                {"model": 4, "columns": ["x"]}
+                | {"given": {"coefficients": tensor([[1], [2]]), "weights": tensor([0.25, 0.75])}},
+            ),
+        )
+    ),
+    *(
+        (
+            OURS.SketchKMeans(**SEED, scale=scale),
+            {"columns": BOTH, "new_sketch": new_sketch(**expected)},
+        )
+        for scale, expected in (
+            ("pilot", {"pilot": {}}),
+            (bursar.Pilot(), {"pilot": {}}),
+            (bursar.Pilot(0.2, 128), {"pilot": {"share": 0.2, "n_frequencies": 128}}),
+            ("schema", {"schema": {}}),
+            (np.float64(0.5), {"sigma": 0.5}),
+        )
+    ),
+    *(
+        (
+            OURS.SketchKMeans(
+                n_clusters=3,
+                decoding=decoding,
+                n_init=7,
+                decoder_seed=11,
+                columns=["y"],
+                n_frequencies=40,
+                frequencies_per_row=30,
+                law="multiscale",
+                structure="hadamard",
+                signature="one_bit",
+                units="bounds",
+                scale=0.25,
+                public_seed=2**64 - 1,
+            ),
+            {
+                "columns": ["y"],
+                "n_clusters": 3,
+                "decoding": wire,
+                "n_init": restarts,
+                "public_seed": 11,
+                "decode_on_client": True,
+                "new_sketch": new_sketch(
+                    n_frequencies=40,
+                    frequencies_per_row=30,
+                    law="FREQUENCY_LAW_MULTISCALE",
+                    structure="FREQUENCY_STRUCTURE_HADAMARD",
+                    signature="SIGNATURE_ONE_BIT",
+                    units="COLUMN_UNITS_BOUNDS",
+                    sigma=0.25,
+                ),
+            },
+        )
+        for decoding, wire, restarts in (
+            ("kmeans", "DECODING_KMEANS", 7),
+            ("mixture", "DECODING_MIXTURE", 7),
+            ("none", "DECODING_KMEANS", 1),
+        )
+    ),
+    *(
+        (
+            OURS.MRF(cliques=cliques, **change),
+            {"estimator": f"MRF_ESTIMATOR_{estimator.upper()}", "estimate_on_client": True, **expected},
+        )
+        for estimator in ("cgm", "nlbp", "naive")
+        for change in ({"estimator": estimator},)
+        for cliques, expected in (
+            ([("x", "y"), ["z"]], {"cliques": {"cliques": [{"columns": BOTH}, {"columns": ["z"]}]}}),
+            ("tree", {"tree": {}}),
+            ("independent", {"independent": {}}),
+            (bursar.Chain(BOTH), {"chain": {"columns": BOTH}}),
+            (bursar.Chain(BOTH, null="no"), {"chain": {"columns": BOTH, "null_category": "no"}}),
+        )
+    ),
+    (
+        OURS.MRF(
+            cliques=[("x", "y"), ["z"]],
+            columns=["z", "y", "x", "w"],
+            precisions={("y", "x"): 4},
+            estimator="naive",
+            regularization=2,
+            inference="loopy",
+            unit_weights="shares",
+            estimated_by="server",
+        ),
+        {
+            "columns": ["z", "y", "x", "w"],
+            "cliques": {"cliques": [{"columns": BOTH, "precision": 4}, {"columns": ["z"]}]},
+            "estimator": "MRF_ESTIMATOR_NAIVE",
+            "regularization": 2,
+            "inference": "MRF_INFERENCE_LOOPY",
+            "unit_weights": "UNIT_WEIGHTS_SHARES",
+        },
+    ),
+    (OURS.MRF(cliques="tree", share=0.5), {"estimator": 1, "tree": {"share": 0.5}, "estimate_on_client": True}),
+]
+"""Requests, and the fields that they set; what is left out is left to the server."""
+
+
+@each(("request_", "expected"), SENT)
+def test_a_message_says_what_the_request_says(request_: bursar.Request, expected: dict[str, Any]) -> None:
+    """Every set argument as it was set, and nothing else but the dataset, the spend and the request_id."""
+    sent = kind_of(request_).message(request_, ASKED)
+    assert sent == type(sent)(request_id="key", dataset="toy", spend=types_pb2.Spend(rho=0.1), **expected)
+
+
+PAIR = types_pb2.EpsilonDelta(epsilon=0.3, delta=1e-9)
+
+
+@each(
+    ("spend", "sent"),
+    [
+        (bursar.rho(0.03), types_pb2.Spend(rho=0.03)),
+        (bursar.pure(0.3), types_pb2.Spend(epsilon=0.3)),
+        (
+            bursar.epsilon_delta(0.3, 1e-9),
+            types_pb2.Spend(epsilon_delta=PAIR),
+        ),
+        (bursar.what_is_left(), types_pb2.Spend(remaining=types_pb2.WhatIsLeft())),
+    ],
+)
+def test_a_spend_is_sent_in_its_own_currency(spend: bursar.Spend, sent: types_pb2.Spend) -> None:
+    """Neither rho for epsilon, nor one delta for another: each is what the caller decided to spend."""
+    request = bursar.DPEM(n_components=1)
+    assert kind_of(request).message(request, replace(ASKED, spend=spend)).spend == sent
 
 
 def paths(message: Any, prefix: str = "") -> set[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,13 +21,6 @@ from tests.client.line import Line, array, to_model
 
 ASK: dict[str, Any] = {"n_components": 2, "sigma_min": 1.0, "sigma_max": 20.0, "spend": bursar.rho(1)}
 MORE: dict[str, Any] = {**ASK, "n_components": 4}
-CHOICES: dict[str, Any] = {
-    "covariance_type": fit_pb2.COVARIANCE_TYPE_FULL,
-    "variant": fit_pb2.SEPARATED_VARIANT_RECURSIVE,
-    "search": fit_pb2.SEPARATED_SEARCH_SLABS,
-    "estimator": fit_pb2.SEPARATED_ESTIMATOR_EM,
-    "units": fit_pb2.COLUMN_UNITS_COMMON,
-}
 
 
 def tensor(values: Any) -> types_pb2.Tensor:
@@ -109,59 +100,6 @@ def test_spheres_in_units_of_the_bounds_are_diagonal_in_the_datas(toy: bursar.Da
     assert (model.covariance_type, model.covariances_.shape, model.columns) == ("diag", (2, 1), ("weight",))
 
 
-def test_what_is_left_out_is_left_to_the_server(server: Line, toy: bursar.Dataset) -> None:
-    """Radius, least weight and separation are zero on the wire; choices are said."""
-    asking.fit(toy, bursar.SeparatedGMM, **ASK, request_id="one")
-    assert server.separated_gmm_requests == [
-        fit_pb2.FitSeparatedGMMRequest(
-            request_id="one",
-            dataset="apart",
-            columns=["height", "weight"],
-            spend=types_pb2.Spend(rho=1),
-            n_components=2,
-            sigma_min=1.0,
-            sigma_max=20.0,
-            **CHOICES,
-        )
-    ]
-
-
-@pytest.mark.parametrize(("variant", "shape"), [("easy", "diag"), ("sample_and_aggregate", "spherical")])
-def test_every_argument_is_sent_and_previewed(server: Line, toy: bursar.Dataset, variant: str, shape: str) -> None:
-    """A set argument arrives as it was set, and a preview has the same."""
-    numbers: dict[str, Any] = {"radius": 3.0, "min_weight": 0.2, "separation": 0.5, "public_seed": 2**64 - 1}
-    choices: dict[str, Any] = {
-        "covariance_type": shape,
-        "variant": variant,
-        "search": "balls",
-        "estimator": "clusters",
-        "units": "bounds",
-    }
-    for call in (asking.fit, asking.preview):
-        # Some combinations are none; that is for the server to say.
-        with contextlib.suppress(bursar.InvalidRequestError):
-            call(toy, bursar.SeparatedGMM, **ASK, columns=["weight"], **numbers, **choices)
-    asked = [*server.separated_gmm_requests, *(one.separated_gmm for one in server.previews)]
-    for sent in asked:
-        assert sent.request_id
-        sent.ClearField("request_id")
-        assert sent == fit_pb2.FitSeparatedGMMRequest(
-            dataset="apart",
-            columns=["weight"],
-            spend=types_pb2.Spend(rho=1),
-            n_components=2,
-            sigma_min=1.0,
-            sigma_max=20.0,
-            covariance_type=f"COVARIANCE_TYPE_{shape.upper()}",  # type: ignore[arg-type]  # names will do
-            variant=f"SEPARATED_VARIANT_{variant.upper()}",  # type: ignore[arg-type]  # likewise
-            search=fit_pb2.SEPARATED_SEARCH_BALLS,
-            estimator=fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS,
-            units=fit_pb2.COLUMN_UNITS_BOUNDS,
-            **numbers,
-        )
-    assert len(asked) == 2
-
-
 @pytest.mark.parametrize("variant", ["easy", "sample_and_aggregate"])
 def test_the_papers_variants_find_spheres_unless_told_otherwise(toy: bursar.Dataset, variant: Any) -> None:
     """The recursion finds full covariances; the paper's variants do not, and blocks have no other shapes."""
@@ -205,43 +143,6 @@ def test_a_preview_without_a_preflight_says_nothing_of_it(server: Line, toy: bur
 
 
 @pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"n_components": 0}, "n_components"),
-        ({"n_components": 2.0}, "n_components"),
-        ({"sigma_min": 0}, "sigma_min"),
-        ({"sigma_min": float("nan")}, "sigma_min"),
-        ({"sigma_max": float("inf")}, "sigma_max"),
-        ({"sigma_max": 1.0}, "sigma_max"),
-        ({"spend": 0.1}, "spend"),
-        ({"spend": bursar.pure(1.0)}, "spend"),
-        ({"columns": "height"}, "columns"),
-        ({"radius": 0}, "radius"),
-        ({"radius": -1}, "radius"),
-        ({"min_weight": 0.51}, "min_weight"),
-        ({"min_weight": "few"}, "min_weight"),
-        ({"separation": float("nan")}, "separation"),
-        ({"covariance_type": "tied"}, "covariance_type"),
-        ({"variant": "hard"}, "variant"),
-        ({"search": "cubes"}, "search"),
-        ({"estimator": "ml"}, "estimator"),
-        ({"units": "metres"}, "units"),
-        ({"public_seed": -1}, "public_seed"),
-        ({"public_seed": 2**64}, "public_seed"),
-    ],
-)
-def test_what_no_server_would_accept_is_not_sent(
-    server: Line, toy: bursar.Dataset, change: dict[str, Any], field: str
-) -> None:
-    """The error names the field, for a fit and a preview."""
-    for call in (partial(asking.fit, toy, bursar.SeparatedGMM), partial(asking.preview, toy, bursar.SeparatedGMM)):
-        with pytest.raises(bursar.InvalidRequestError) as caught:
-            call(**{**ASK, **change})
-        assert caught.value.violations[0][0] == field
-    assert server.separated_gmm_requests == []
-
-
-@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"columns": ["age"]}, r"columns\[0\]: no numeric column of dataset 'apart' has this name"),
@@ -255,17 +156,6 @@ def test_what_the_server_refuses_names_the_field(toy: bursar.Dataset, change: di
         with pytest.raises(bursar.InvalidRequestError, match=message):
             call(toy, bursar.SeparatedGMM, **{**ASK, **change})
     assert toy.releases() == []
-
-
-def test_the_same_request_gets_the_same_model(server: Line, toy: bursar.Dataset) -> None:
-    """A broken stream and a repeated request_id make one debit."""
-    server.break_next()
-    first = asking.fit(toy, bursar.SeparatedGMM, **ASK, request_id="mine")
-    again = asking.fit(toy, bursar.SeparatedGMM, **ASK, request_id="mine")
-    assert again.receipt is not None
-    assert again.receipt.replayed
-    np.testing.assert_array_equal(first.means_, again.means_)
-    assert (len(server.separated_gmm_requests), len(toy.releases())) == (3, 1)
 
 
 def test_what_was_found_starts_other_fits_for_nothing(server: Line, toy: bursar.Dataset) -> None:

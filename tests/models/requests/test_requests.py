@@ -24,7 +24,7 @@ from tests.each import each
 KINDS = (bursar.DPEM, bursar.SeparatedGMM, bursar.GradientEM, bursar.SketchKMeans, bursar.MRF)
 NAN, INF = math.nan, math.inf
 NOT_POSITIVE = (0, -1.0, NAN, INF, "1", None.__class__)
-NOT_COUNTS = (0, -1, 1.0, NAN, "3", 2**32)
+NOT_COUNTS = (0, -1, 1.0, 2.5, NAN, "3", 2**32)
 NOT_SEEDS = (-1, 2**64, 0.5, NAN)
 NOT_NAMES = ("age", ["age", 1], 3, [None])
 
@@ -124,15 +124,33 @@ WRONG: list[tuple[type[bursar.Request], dict[str, Any], str, tuple[Any, ...]]] =
             "features": (["a"],),
             "symmetric": (True,),
             "fit_intercept": (False, "no"),
-            "centre": ([1.0],),
+            "centre": ([1.0], [1.0, 2.0]),
             "paper_weights": (True,),
         }.items()
     ),
-    (bursar.GradientEM, {"model": "symmetric_mixture"}, "centre", ([NAN], "a", [[1], [1, 2]])),
-    (bursar.GradientEM, {"model": "symmetric_mixture"}, "start", (MIXTURE,)),
-    (bursar.GradientEM, {"model": "missing_covariates"}, "target", (None, "", 3)),
-    (bursar.GradientEM, {"model": "missing_covariates", "target": "y"}, "features", (*NOT_NAMES, ["y"])),
+    *(
+        (bursar.GradientEM, {"model": "symmetric_mixture"}, name, wrong)
+        for name, wrong in {
+            "centre": ([NAN], "a", [[1], [1, 2]]),
+            "n_components": (2,),
+            "start": (MIXTURE,),
+            "target": ("y",),
+            "units": ("metres",),
+        }.items()
+    ),
+    *(
+        (bursar.GradientEM, {"model": model}, "target", (None, "", 3))
+        for model in ("missing_covariates", "mixture_of_regressions")
+    ),
+    *(
+        (bursar.GradientEM, {"model": model, "target": "y"}, "features", (*NOT_NAMES, ["y"]))
+        for model in ("missing_covariates", "mixture_of_regressions")
+    ),
+    (bursar.GradientEM, {"model": "missing_covariates", "target": "y"}, "fit_intercept", (False,)),
+    (bursar.GradientEM, {"model": "missing_covariates", "target": "y"}, "n_components", (1,)),
+    (bursar.GradientEM, {"model": "mixture_of_regressions", "target": "y"}, "columns", (["a"],)),
     (bursar.GradientEM, {"model": "mixture_of_regressions", "target": "y"}, "paper_weights", (True,)),
+    (bursar.GradientEM, {"model": "mixture_of_regressions", "target": "y"}, "units", ("bounds",)),
     (bursar.SketchKMeans, {}, "n_clusters", (*NOT_COUNTS, None)),
     *(
         (bursar.SketchKMeans, {"n_clusters": 2}, name, wrong)
@@ -147,7 +165,7 @@ WRONG: list[tuple[type[bursar.Request], dict[str, Any], str, tuple[Any, ...]]] =
             "structure": ("sparse", None),
             "signature": ("cosine", None),
             "units": ("metres", None),
-            "scale": ("guess", NAN, INF, -1, 0, 1e9, None, True),
+            "scale": ("guess", NAN, INF, -1, 0, 1e-5, 1e9, None, True),
             "public_seed": NOT_SEEDS,
             "n_init": NOT_COUNTS,
             "decoder_seed": (*NOT_SEEDS, None),
@@ -157,25 +175,29 @@ WRONG: list[tuple[type[bursar.Request], dict[str, Any], str, tuple[Any, ...]]] =
     (bursar.SketchKMeans, {"n_clusters": 2, "n_frequencies": 10}, "frequencies_per_row", (11,)),
     (bursar.SketchKMeans, {"n_clusters": 2, "sketch": 3}, "law", ("multiscale",)),
     (bursar.MRF, {}, "cliques", ("trees", [], None, 3, "")),
-    (bursar.MRF, {}, "cliques[0]", (["tree"], [()], [("a", "a")], [(1,)])),
-    (bursar.MRF, {}, "cliques[1]", ([("a", "b"), ("b", "a")],)),
+    (bursar.MRF, {}, "cliques[0]", (["tree"], ["a", "b"], [()], [("a", "a")], [(1,)], [("a", 2)])),
+    (bursar.MRF, {}, "cliques[1]", ([("a", "b"), ("b", "a")], [("a", "b"), ()])),
     (bursar.MRF, {"cliques": "independent"}, "share", (0.5,)),
     (bursar.MRF, {}, "held_out", (0, 0.001, 0.51, math.nan, "0.1")),
     *(
         (bursar.MRF, {"cliques": [("a", "b")]}, name, wrong)
         for name, wrong in {
             "columns": NOT_NAMES,
-            "precisions": (3, {("a", "c"): 1}, {("a", "b"): 0}, {("a", "b"): NAN}, {("a", "b"): 1, ("b", "a"): 1}),
+            "precisions": (
+                *(3, [1, 2], {"a": 1}, {("a", "c"): 1}, {("a", "b"): 0}),
+                *({("a", "b"): NAN}, {("a", "b"): 1, ("b", "a"): 1}),
+            ),
             "estimator": ("ml", None),
             "regularization": NOT_POSITIVE,
             "inference": ("fast", None),
             "unit_weights": ("people", 1),
-            "reuse": (3, "a", [0], ["a"], [MIXTURE]),
+            "reuse": (3, "a", [0], [2**64], ["a"], [MIXTURE]),
             "estimated_by": ("cloud", None),
         }.items()
     ),
-    (bursar.MRF, {"cliques": "tree"}, "share", (*NOT_POSITIVE, 0.01, 0.95)),
-    (bursar.MRF, {"cliques": "tree"}, "precisions", ({("a",): 1},)),
+    (bursar.MRF, {"cliques": "tree"}, "share", (*NOT_POSITIVE, 0.04, 0.91)),
+    (bursar.MRF, {"cliques": "tree"}, "precisions", ({}, {("a",): 1})),
+    (bursar.MRF, {"cliques": bursar.Chain(["a", "b"])}, "precisions", ({},)),
     (
         bursar.MRF,
         {},
@@ -197,6 +219,34 @@ def test_a_wrong_argument_is_refused_by_its_name(
     """NaN, infinities, other types and values outside the range fail where the request is made."""
     with pytest.raises(bursar.InvalidRequestError) as caught:
         kind(**others, **{field.partition("[")[0]: value})
+    assert caught.value.violations[0][0] == field
+
+
+@each(
+    ("make", "field"),
+    [
+        (lambda: bursar.RandomStart(-1), "start.random.public_seed"),
+        (lambda: bursar.GivenStart(means=[[NAN]]), "start.given.means"),
+        (lambda: bursar.GivenStart(means=[[1.0]], weights="ab"), "start.given.weights"),
+        (lambda: bursar.GaussianPrior(scale=0.0), "prior.scale"),
+        (lambda: bursar.GivenCoefficients([[INF]]), "start.given.coefficients"),
+        (lambda: bursar.GivenCoefficients([[1.0]], intercepts=[NAN]), "start.given.intercepts"),
+        (lambda: bursar.GivenCoefficients([[1.0]], weights="all"), "start.given.weights"),
+        (lambda: bursar.Pilot(share=0.04), "pilot.share"),
+        (lambda: bursar.Pilot(share=NAN), "pilot.share"),
+        (lambda: bursar.Pilot(n_frequencies=15), "pilot.n_frequencies"),
+        (lambda: bursar.Pilot(n_frequencies=513), "pilot.n_frequencies"),
+        *(
+            (lambda wrong=wrong: bursar.Chain(wrong), "chain.columns")
+            for wrong in ("ab", ["a"], [], ["a", 2], ["a", "b", "a"])
+        ),
+        *((lambda wrong=wrong: bursar.Chain(["a", "b"], null=wrong), "chain.null") for wrong in ("", 3)),
+    ],
+)
+def test_a_part_of_a_request_checks_itself(make: Callable[[], object], field: str) -> None:
+    """One that cannot be is refused where it is made."""
+    with pytest.raises(bursar.InvalidRequestError) as caught:
+        make()
     assert caught.value.violations[0][0] == field
 
 
