@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bursar_ledger import GaussianEvent
+from bursar_proto.v1 import types_pb2
 from bursar_server.fits import Plan
 from bursar_server.vault import Kernel, Session, Statistic
 from tests.conformance import checks
@@ -85,6 +86,14 @@ def dividing_by_rows(fit: Any, plan: Plan, session: Session) -> Any:
     """A table without rows has a model that is not finite."""
     model = fit.run(plan, session)
     add_to_a_number(model, np.nan if rows_of(session).slots == 0 else 0.0)
+    return model
+
+
+def losing_a_number(fit: Any, plan: Plan, session: Session) -> Any:
+    """The first tensor of the model has a number less than its shape says."""
+    model = fit.run(plan, session)
+    tensors = (tensor for tensor in checks.messages(model) if isinstance(tensor, types_pb2.Tensor) and tensor.values)
+    next(tensors).values.pop()
     return model
 
 
@@ -193,6 +202,7 @@ BUGS: dict[str, tuple[str, dict[str, Any]]] = {
     "a release that is not charged": ("rows_decide_nothing", {"instead": stopping_early}),
     "an error on some rows": ("total", {"instead": failing_on_nan}),
     "a number that is not finite": ("total", {"instead": dividing_by_rows}),
+    "a number that is missing": ("total", {"instead": losing_a_number}),
     "progress that depends on more than the request": ("total", {"instead": uneven_progress}),
     "no last step": ("total", {"instead": silent_progress}),
     "released twice": ("releases_are_the_debit", {"instead": releasing_twice}),

@@ -37,7 +37,6 @@ from bursar_server.fits.separated_gmm._search import BallFamily, SplitFamily, Ti
 from bursar_server.fits.separated_gmm._statistics import NOWHERE, Slab, View, lattice_directions
 from bursar_server.fits.separated_gmm._tree import Leaf
 from bursar_server.vault import ArrayRows, Node, Noise, PartRelease, PartSearch, Scores, SelectionNoise, exact_sum
-from tests.each import each
 from tests.server.fits.running import Array, array, session
 from tests.server.fits.separated import mixture, plan, run, table, worst_distance
 
@@ -55,36 +54,6 @@ def test_separated_components_are_found(adjacency: Adjacency) -> None:
     assert worst_distance(array(model.means), APART) < 0.3
     assert array(model.weights) == pytest.approx(np.full(3, 1 / 3), abs=0.03)
     assert array(model.covariances) == pytest.approx(np.tile(np.eye(2), (3, 1, 1)), abs=0.3)
-
-
-def _hostile(n: int, d: int) -> dict[str, Array]:
-    return {
-        "empty": np.zeros((0, d)),
-        "one row": np.ones((1, d)),
-        "identical": np.full((n, d), 7.0),
-        "not a number": np.full((n, d), np.nan),
-        "infinite": np.full((n, d), np.inf),
-        "at the corners": np.where(np.arange(d * n).reshape(n, d) % 3 == 0, 100.0, -100.0),
-    }
-
-
-@pytest.mark.slow
-@each(
-    ("d", "fields"),
-    [
-        (1, {}),
-        (6, {"search": fit_pb2.SEPARATED_SEARCH_BALLS}),
-        (2, {"estimator": fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS}),
-        (2, {"sigma_min": 1e-5}),
-    ],
-)
-@each("name", list(_hostile(1, 1)))
-def test_total_after_the_debit(name: str, d: int, fields: dict[str, Any]) -> None:
-    """A valid model with at least one component comes back for all rows."""
-    X = _hostile(300, d)[name]
-    adjacency = Adjacency.ADD_REMOVE_ONE if d == 2 else Adjacency.REPLACE_ONE
-    model = run(plan(table(d, adjacency=adjacency), **fields), X, adjacency=adjacency)
-    check(model, d, fields.get("sigma_min", 0.3))
 
 
 class Hostile:
@@ -150,8 +119,9 @@ def hostile(kind: str, seed: int) -> None:
     assert np.all(array(model.weights) > 0)
     assert np.all(np.isfinite(array(model.weight_errors)))
     covariances = array(model.covariances)
-    least = np.linalg.eigvalsh(covariances) if covariances.ndim == 3 else covariances
-    assert np.all(least > 0)
+    variances = np.linalg.eigvalsh(covariances) if covariances.ndim == 3 else covariances
+    assert np.all(variances >= sigma_min**2 * (1 - 1e-3))
+    assert np.all(variances <= fields["sigma_max"] ** 2 * (1 + 1e-6))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -350,21 +320,6 @@ def test_a_small_component_does_not_hide_the_large_ones() -> None:
     models = [run(made, X, adjacency=Adjacency.ADD_REMOVE_ONE) for _ in range(9)]
     found = [model.found == 6 and worst_distance(array(model.means), means[:5]) < 1.0 for model in models]
     assert sum(found) >= 5
-
-
-def check(model: fit_pb2.SeparatedGMM, d: int, sigma_min: float) -> None:
-    """Check that a model is one."""
-    assert 1 <= model.found <= 3
-    weights, means, covariances = array(model.weights), array(model.means), array(model.covariances)
-    assert weights.shape == (model.found,)
-    assert weights.sum() == pytest.approx(1)
-    assert np.all(weights > 0)
-    assert means.shape == (model.found, d)
-    assert np.all(np.isfinite(means))
-    eigenvalues = np.linalg.eigvalsh(covariances)
-    assert np.all((eigenvalues >= sigma_min**2 * (1 - 1e-3)) & (eigenvalues <= 3.0**2 * (1 + 1e-6)))
-    for errors in (model.mean_errors, model.weight_errors, model.covariance_errors):
-        assert np.all(np.isfinite(array(errors)))
 
 
 def test_components_without_a_wide_gap_are_found_by_em() -> None:

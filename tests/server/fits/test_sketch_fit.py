@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from bursar import _convert
 from bursar._fits._sketch_kmeans import decode
@@ -20,7 +19,7 @@ from bursar_server.fits.sketch import _kernel
 from bursar_server.fits.sketch._choices import schema_sigma
 from bursar_server.fits.sketch._pilot import PILOT_SIGMA, estimate_scales, frequency_scale
 from bursar_server.fits.sketch._wire import sketch_from
-from bursar_server.vault import Noise, NoiseSource, OpenDPNoise, Release
+from bursar_server.vault import Release
 from tests.each import each
 from tests.server.fits.running import Array, NoNoise, array, clusters, nothing_released, table
 from tests.server.fits.sketching import foreign_sketch, nothing, plan, run
@@ -29,14 +28,6 @@ AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 CENTRES = np.array([[-6.0, -5.0], [5.0, -6.0], [0.0, 6.0]])
 ROWS = clusters(5000, 1, CENTRES)
 AMPLE = types_pb2.Spend(rho=1.0)
-
-
-class HugeNoise(OpenDPNoise):
-    """The largest noise that an exact sum may get."""
-
-    def add(self, sums: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
-        """Return the sums plus or minus 2^61."""
-        return sums + np.where(np.arange(sums.size) % 2, 2**61, -(2**61)).reshape(sums.shape)
 
 
 def relative_sse(X: Array, means: types_pb2.Tensor, centres: Array = CENTRES) -> float:
@@ -279,36 +270,6 @@ def test_a_new_sketch_and_an_earlier_one_are_merged_with_those_of_other_sites() 
     assert relative_sse(ROWS, model.decoded.means) < 1.05
     free = again(model, foreign=[other])
     assert run(free, nothing()).decoded.means == model.decoded.means
-
-
-AWKWARD = {
-    "no rows": np.zeros((0, 2)),
-    "one row": np.ones((1, 2)),
-    "not numbers": np.full((50, 2), np.nan),
-    "infinite": np.full((50, 2), np.inf),
-    "far out": np.full((50, 2), -1e300),
-    "all alike": np.full((500, 2), 3.0),
-}
-
-
-@pytest.mark.parametrize("name", AWKWARD)
-@pytest.mark.parametrize("source", [None, NoNoise(), HugeNoise()], ids=["noise", "no noise", "huge noise"])
-def test_whatever_rows_and_noise_are_a_valid_model_comes_back(name: str, source: NoiseSource | None) -> None:
-    """Nothing fails after the debit: empty and absurd tables, noise of any size, both adjacencies and decodings."""
-    X = AWKWARD[name]
-    for adjacency, decoding, signature in (
-        (AR, fit_pb2.DECODING_KMEANS, fit_pb2.SIGNATURE_EXPONENTIAL),
-        (RO, fit_pb2.DECODING_MIXTURE, fit_pb2.SIGNATURE_ONE_BIT),
-    ):
-        made = plan(
-            table(adjacency=adjacency, rows=len(X)),
-            decoding=decoding,
-            n_init=1,
-            new_sketch={"n_frequencies": 40, "signature": signature},
-        )
-        for present in (None, np.zeros(len(X), dtype=np.bool_)) if name == "far out" else (None,):
-            model = run(made, X, adjacency=adjacency, source=source, present=present)
-            check_valid(model, made, 3, mixture=decoding == fit_pb2.DECODING_MIXTURE)
 
 
 def test_nonsense_from_elsewhere_is_decoded_to_something_valid() -> None:
