@@ -1,4 +1,4 @@
-"""Parts of the benchmark of separated Gaussians: rows, the ways to fit them, real tables, passes of numpy."""
+"""Parts of the benchmark of separated Gaussians: rows, the ways to fit them, real tables."""
 
 from __future__ import annotations
 
@@ -234,14 +234,6 @@ def by_dpem(rows: Array, box: Box, rho: float, k: int, start: Array | None = Non
     return Model(array(model.weights), array(model.means), full(array(model.covariances), d))
 
 
-def by_dpem_in_tens(rows: Array, rho: float, k: int) -> Model:
-    """FitDPEM by default, in a box that is rounded from the rows to tens, as somebody has it who knows them well."""
-    box = Box(np.floor(rows.min(axis=0) / 10.0) * 10.0, np.ceil(rows.max(axis=0) / 10.0) * 10.0)
-    request = fit_pb2.FitDPEMRequest(spend=types_pb2.Spend(rho=rho), n_components=k)
-    model = fit_in_box(dpem, request, array_rows(rows), box, ADJACENCY, threads=1)[1]
-    return Model(array(model.weights), array(model.means), full(array(model.covariances), rows.shape[1]))
-
-
 def by_sketch(rows: Array, box: Box, rho: float, k: int, seed: int) -> Model:
     """FitSketchKMeans, which has no covariances."""
     request = fit_pb2.FitSketchKMeansRequest(
@@ -395,22 +387,3 @@ def log_densities(real: Real, model: Model) -> tuple[Array, Array]:
         raise ValueError("covariances: a density needs them")
     density, shares = log_mixture_density(real.rows, model.weights, model.means, model.covariances, "full")
     return density, np.argmax(shares, axis=1)
-
-
-# --- passes of numpy ----------------------------------------------------------------------------------------
-
-
-def light_pass(X: Array, centres: Array) -> None:
-    """Sums and second moments of all rows."""
-    _ = X.sum(axis=0), X.T @ X, centres
-
-
-def full_pass(X: Array, centres: Array) -> None:
-    """One EM step on spherical components of deviation 1: responsibilities, counts, sums, second moments of each."""
-    logs = X @ centres.T - 0.5 * np.square(centres).sum(axis=1)
-    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-    shares /= shares.sum(axis=1, keepdims=True)
-    _ = shares.sum(axis=0), shares.T @ X, [(X * one[:, None]).T @ X for one in shares.T]
-
-
-PASSES = {"moments": light_pass, "EM step": full_pass}

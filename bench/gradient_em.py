@@ -6,8 +6,6 @@ that a run that was cut goes on where it was; deleting the folder begins anew. P
 synthetic: error by model, n, d and epsilon, of every variant with the server's steps; the cells that there are wishes
     for (n = 1e5, d = 10) come first. All of it is about an hour and a half; `--models`, `--sizes`, `--dimensions` and
     `--methods` choose.
-paper: as the paper runs it: T = 22 (and 5), the last iterate, the noise level known; beside it the truncated variant
-    with the paper's printed noise, which is not private.
 heavy: noise with t distribution, and rows in a far corner.
 time: of a step, against a pass of numpy over the same gradients in turns, and against rows.
 picture: of synthetic, from the JSON, to docs/.
@@ -21,12 +19,11 @@ it has settled. Times are of one processor.
 from __future__ import annotations
 
 import json
-import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
@@ -86,7 +83,7 @@ class Extent:
         seeds: of rows and starts, in each cell.
         sizes: numbers of rows.
         dimensions: numbers of columns, or features.
-        epsilons: of synthetic, paper and adult.
+        epsilons: of synthetic and heavy.
         models: by name.
         methods: by name, that are measured now; empty: all. The others keep what is known of them.
         rounds: of times.
@@ -149,23 +146,17 @@ class Method:
         name: of it.
         variant: None: the server's choice.
         scale: s or C, in standard deviations of the noise; 0: the server's choice.
-        steps: T, of which the last one is the result, with the noise level known; 0: all is the server's choice.
-        printed: spends what the paper's printed noise spends: not private at epsilon.
     """
 
     name: str
     variant: fit_pb2.GradientVariant.ValueType | None = None
     scale: float = 0.0
-    steps: int = 0
-    printed: bool = False
 
-    def fields(self, model: Model, sigma: float) -> Fields:
-        """Return the fields of a request; sigma is the noise's true standard deviation."""
+    def fields(self, model: Model) -> Fields:
+        """Return the fields of a request."""
         found = model.fields | {"scale": self.scale / model.unit}
         if self.variant is not None:
             found |= {"variant": self.variant}
-        if self.steps:
-            found |= {"iterations": self.steps, "averaged": 1, "noise_std": sigma}
         return found
 
 
@@ -176,16 +167,6 @@ TRUNCATED = Method("truncated", fit_pb2.GRADIENT_VARIANT_TRUNCATED)
 DP_EM = Method("dp_em", fit_pb2.GRADIENT_VARIANT_DP_EM)
 CLIPPED = tuple(Method(f"clipped {C:g}", fit_pb2.GRADIENT_VARIANT_CLIPPED, C) for C in THRESHOLDS)
 METHODS = (DEFAULT, RADIAL, TRUNCATED, *CLIPPED, DP_EM)
-
-
-def with_steps(method: Method, T: int) -> Method:
-    """Return the request as the paper runs it."""
-    return replace(method, name=f"{method.name}, T {T}", steps=T)
-
-
-def printed(method: Method) -> Method:
-    """Return the request with the noise that the paper prints."""
-    return replace(method, name=f"{method.name}, printed noise", printed=True)
 
 
 def methods_of(model: str) -> tuple[Method, ...]:
@@ -207,10 +188,8 @@ def private_trial(cell: Cell, seed: int, method: Method) -> Json:
     """
     model = MODELS[cell.model]
     rows, b = drawn(cell.model, cell.n, cell.d, cell.noise, seed)
-    # The proof needs root rho = sqrt(epsilon + log 1/delta) - sqrt(log 1/delta); printed is root rho = epsilon.
-    paid = types_pb2.Spend(rho=cell.epsilon**2) if method.printed else spend(cell.epsilon, cell.n)
     request = fit_pb2.FitGradientEMRequest(
-        spend=paid, random=fit_pb2.StartAtRandom(public_seed=seed), **method.fields(model, 1.0)
+        spend=spend(cell.epsilon, cell.n), random=fit_pb2.StartAtRandom(public_seed=seed), **method.fields(model)
     )
     begun = time.process_time()
     found = fit(request, rows, model.columns(cell.d))
@@ -327,69 +306,6 @@ def synthetic(wish: Wish[Extent]) -> None:
         rows = rows_of(wish, [cell for cell in cells if cell.model == model], lambda cell: methods_of(cell.model))
         wish.save(model, rows)
         show_rows(model, rows, METHODS)
-        ratios = over_others(wish, [cell for cell in cells if cell.model == model])
-        wish.save(f"{model}, default over others", ratios)
-        told = [
-            part_of(one, "n", "epsilon") | {name: mean for name, (mean, _) in one["over"].items()} for one in ratios
-        ]
-        show("The default's error over another's, geometric mean over seeds and dimensions", told)
-
-
-def over_others(wish: Wish[Extent], cells: Sequence[Cell]) -> list[Json]:
-    """The default's error over that of every other variant, by n and epsilon: geometric means, and their errors."""
-    found = []
-    for n, epsilon in sorted({(cell.n, cell.epsilon) for cell in cells}):
-        over = {}
-        for other in METHODS:
-            logs = [
-                math.log(pair[0]["error"] / pair[1]["error"])
-                for cell, seed in product(cells, range(wish.extent.seeds))
-                if (cell.n, cell.epsilon) == (n, epsilon) and other != DEFAULT
-                if len(pair := wish.kept.known([cell.key(seed, one.name) for one in (DEFAULT, other)])) == 2
-            ]
-            if len(logs) > 1:
-                over[other.name] = (math.exp(statistics.mean(logs)), statistics.stdev(logs) / len(logs) ** 0.5)
-        if over:
-            found.append({"n": n, "epsilon": epsilon, "over": over})
-    return found
-
-
-# --- the paper's claims -------------------------------------------------------------------------------------
-
-BASE = (10_000, 10, 1.0)
-"""n, d and epsilon about which one of them is varied."""
-
-LONG, SHORT = 22, 5
-GRADIENT, EM, PRINTED = (with_steps(TRUNCATED, LONG), with_steps(DP_EM, SHORT), printed(with_steps(TRUNCATED, LONG)))
-SHORT_GRADIENT = with_steps(TRUNCATED, SHORT)
-LONG_CLIPPED = tuple(with_steps(one, LONG) for one in CLIPPED)
-
-
-def lines(extent: Extent) -> list[tuple[int, int, float]]:
-    """(n, d, epsilon) of `BASE` with one of them varied."""
-    n, d, epsilon = BASE
-    return [
-        *((one, d, epsilon) for one in extent.sizes),
-        *((n, one, epsilon) for one in extent.dimensions),
-        *((n, d, one) for one in extent.epsilons),
-    ]
-
-
-def paper_methods(cell: Cell) -> tuple[Method, ...]:
-    """Those of figures 1 to 10; the short ones are the mixture's."""
-    short = (SHORT_GRADIENT, EM) if cell.model == "GMM" else ()
-    return (DEFAULT, GRADIENT, PRINTED, *LONG_CLIPPED, *short)
-
-
-def paper(wish: Wish[Extent]) -> None:
-    """Errors along the paper's lines, and what becomes of its claims."""
-    extent = wish.extent
-    for model in extent.models:
-        cells = [Cell(model, *point) for point in dict.fromkeys(lines(extent))]
-        measure(wish, cells, paper_methods)
-        rows = rows_of(wish, cells, paper_methods)
-        wish.save(model, rows)
-        show_rows(f"{model} as the paper runs it", rows, paper_methods(cells[0]))
 
 
 # --- heavy tails --------------------------------------------------------------------------------------------
@@ -462,7 +378,7 @@ def timed(model: Model, n: int, rounds: int, variants: Sequence[Method]) -> Json
         seconds.setdefault("numpy", []).append(time.process_time() - begun)
         for method in variants:
             request = fit_pb2.FitGradientEMRequest(
-                spend=types_pb2.Spend(rho=1.0), iterations=TIMED_STEPS, **method.fields(model, 1.0)
+                spend=types_pb2.Spend(rho=1.0), iterations=TIMED_STEPS, **method.fields(model)
             )
             clock = Clock()
             fit(request, rows, columns, clock)
@@ -535,7 +451,6 @@ def against_rows(panel: Any, rows: Sequence[Json], method: str, style: str, **op
 PARTS: dict[str, Callable[[Wish[Extent]], None]] = {
     "time": times,
     "synthetic": synthetic,
-    "paper": paper,
     "heavy": heavy,
     "picture": picture,
 }

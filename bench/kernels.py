@@ -8,8 +8,6 @@ statistics: nanoseconds of a row, on one processor, with truncation to integers 
 arithmetic without privacy in plain numpy, as fast as we could write it, in slices that stay in a cache.
 steps: an EM step of FitDPEM and of scikit-learn's GaussianMixture, on one processor and on all.
 noise: what part of a whole fit's time the noise takes at d = 50, k = 10 and 20 steps, and would with OpenDP's sampler.
-pieces: the exact products of integers, by our kernel, by BLAS in float64, and by BLAS in float32 from pieces of nine
-    bits, which would be the way to the same integers with narrow arithmetic.
 times: only where it is asked for, and in no JSON: every kernel's time on chosen rows over that on ordinary ones.
 
 One-processor times are those of the processor, not of the clock, so that what else runs on the machine matters less.
@@ -17,7 +15,6 @@ One-processor times are those of the processor, not of the clock, so that what e
 
 from __future__ import annotations
 
-import math
 import os
 import statistics as st
 import time
@@ -46,7 +43,6 @@ from threadpoolctl import threadpool_limits
 from bursar_ledger import Adjacency, cost_units
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import PublicTable, dpem, gradient_em, mrf
-from bursar_server.fits.mixtures import kernel as dpem_kernel
 from bursar_server.fits.mixtures.statistics import BallFrame, EStep, Moments, Weights, moment_statistic
 from bursar_server.vault import (
     ArrayRows,
@@ -158,7 +154,7 @@ def gradient_statistic(model: _em.Model, d: int) -> Statistic:
     """Return the statistic of the model's first step, as a fit asks for it."""
     rows, _ = model.draw(2_000, d, "normal", np.random.default_rng(0))
     request = fit_pb2.FitGradientEMRequest(
-        spend=types_pb2.Spend(rho=1.0), iterations=2, **gradient_bench.DEFAULT.fields(model, 1.0)
+        spend=types_pb2.Spend(rho=1.0), iterations=2, **gradient_bench.DEFAULT.fields(model)
     )
     table = PublicTable("bench", model.columns(d), Adjacency.REPLACE_ONE, 1, len(rows))
     plan = gradient_em.plan(request, table, lambda entry: None)
@@ -253,6 +249,9 @@ def cases(n: int) -> Iterator[Case]:
         some: Any = X.astype(kind), W.astype(kind)
         numpys = partial(numpy_part, *some, complex_exponential=False)
         yield case_of(f"FitSketchKMeans, d = 10, m = 1000 ({kind})", statistic_of(1000, 10), X, numpys)
+    X, W = np.random.default_rng(2).uniform(-1, 1, (n // 20, 128)), np.random.default_rng(3).normal(size=(128, 4096))
+    numpys = partial(numpy_part, X.astype("float32"), W.astype("float32"), complex_exponential=False)
+    yield case_of("FitSketchKMeans, hadamard, m = 4096", statistic_of(4096, 128, structure="hadamard"), X, numpys)
     for sizes in ((10, 10), (5, 5, 5)):
         X = generator.uniform(0, sizes[0], (n, len(sizes)))
         name = f"FitMRF, table of {' x '.join(map(str, sizes))}"
@@ -430,72 +429,7 @@ def _drawn_by_opendp(asked: list[tuple[Noise, int]]) -> None:
         OpenDPNoise().add(np.zeros(size, dtype=np.int64), noise)
 
 
-# --- products of narrow pieces ------------------------------------------------------------------------------
-
-PIECE = 2.0**9
-"""Integers up to 2^18 are so many times a piece and another one, both up to 2^8 and a sign."""
-
-EXACT_ROWS = 64
-"""Rows of which float32 sums products of pieces exactly: 2^18 2^6 = 2^24."""
-
-
-def pieces(x: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """High and low, slices of rows (slices, d, EXACT_ROWS) each: x = PIECE high + low."""
-    high = np.rint(x / PIECE)
-    both = (part.reshape(len(x), -1, EXACT_ROWS).swapaxes(0, 1) for part in (high, x - PIECE * high))
-    first, second = (np.ascontiguousarray(part, dtype=np.float32) for part in both)
-    return first, second
-
-
-def products_of_pieces(
-    left: tuple[NDArray[np.float32], ...], right: tuple[NDArray[np.float32], ...]
-) -> list[NDArray[np.float32]]:
-    """Return products of high and low with high and low, of every slice: exact."""
-    return [one @ other.swapaxes(1, 2) for one in left for other in right]
-
-
-def measure_pieces(extent: Extent) -> list[Json]:
-    """Measure one component's second moments; of pieces the products alone, neither made nor put together."""
-    n = 16 * dpem_kernel.SLICE
-    found = []
-    for d in (10, 20, 50):
-        s, t = np.zeros((2, d + dpem_kernel._PADDED, n))
-        s[:d] = np.trunc(np.random.default_rng(d).uniform(-1.0, 1.0, (d, n)) * dpem_kernel.UNIT / math.sqrt(d))
-        t[:d] = np.trunc(math.sqrt(2.0) * s[:d])
-        left, right = pieces(s[:d]), pieces(t[:d])
-        powers = (PIECE**2, PIECE, PIECE, 1.0)
-        whole = sum(
-            power * one.sum(axis=0, dtype=np.float64)
-            for power, one in zip(powers, products_of_pieces(left, right), strict=True)
-        )
-        if not np.array_equal(whole, s[:d] @ t[:d].T):
-            raise RuntimeError("products of pieces are not exact")
-        slices = [(s[:, some].copy(), t[:, some].copy()) for some in np.arange(n).reshape(-1, dpem_kernel.SLICE)]
-        works: dict[str, Callable[[], Any]] = {
-            "ours": partial(by_slices, slices, d),
-            "float64": partial(np.matmul, s[:d], t[:d].T),
-            "pieces": partial(products_of_pieces, left, right),
-        }
-        tasks = {name: partial(nanoseconds, partial(_repeated, work, 50), 50 * n) for name, work in works.items()}
-        times = in_turns(extent.rounds, tasks)
-        row: Json = {"d": d, "n": n}
-        row |= {name: ratio_of(times["ours"], times[name]) for name in ("float64", "pieces")}
-        found.append(row)
-    told = [{"d": row["d"]} | {f"ours / {name}": row[name]["ratio"] for name in ("float64", "pieces")} for row in found]
-    show("Exact products of rows of integers, one processor", told)
-    return found
-
-
-def by_slices(slices: list[tuple[Array, Array]], d: int) -> None:
-    """Products by the kernel of FitDPEM, on and below the diagonal, a slice at a time as it has them."""
-    out = np.zeros((d + dpem_kernel._PADDED, d + dpem_kernel._PADDED))
-    for s, t in slices:
-        dpem_kernel._add_products(s, t, d, out)
-
-
-def _repeated(work: Callable[[], Any], times: int) -> None:
-    for _ in range(times):
-        work()
+# --- chosen rows ---------------------------------------------------------------------------------------------
 
 
 def print_times(rounds: int) -> None:
@@ -511,7 +445,6 @@ PARTS: dict[str, Callable[[Extent], list[Json]]] = {
     "statistics": measure_statistics,
     "steps": measure_steps,
     "noise": measure_noise,
-    "pieces": measure_pieces,
 }
 
 

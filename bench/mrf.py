@@ -1,11 +1,10 @@
-"""FitMRF measured: `python bench/mrf.py [growth] [paths] [figure1c] [peers] [adult] [figure2] [picture]`.
+"""FitMRF measured: `python bench/mrf.py [growth] [paths] [peers] [adult] [figure2] [picture]`.
 
 Prints tables and writes bench/results/mrf.json, table by table. Single results, and their noisy tables, are
 kept in a folder beside it, so that a run that was cut goes on where it was. `--again cgm` measures a method anew
 on the same noisy tables; deleting the folder begins anew.
 
 figure2: KL divergence from the truth, as in figure 2 of Bernstein et al. 2017.
-figure1c: KL divergence against regularization, as in their figure 1c.
 paths: error of a homogeneous chain of people with several paths each, as in their section 4.2.
 adult: holdout log-likelihood on a real table; `--adult DIR` names the folder of adult.csv and adult-domain.json.
 peers: beside private-pgm, on the same noisy tables if `--pgm PYTHON` names an interpreter that has it.
@@ -79,9 +78,6 @@ LARGE = 20
 
 FIGURE2 = ("third-order chain", "Erdos-Renyi graph")
 KINDS = (*FIGURE2, "chain")
-TUNED = (0.3, 1.0)
-"""Penalties of a naive estimator that is tuned in hindsight, over the noise's standard deviation in rows. Smaller and
-larger ones were worse wherever they were tried."""
 
 
 @dataclass(frozen=True)
@@ -193,13 +189,7 @@ def methods_of(law: Law, trial: int, *, pure: bool) -> dict[str, Callable[..., E
     """
     everything = trial < POPULATIONS and law.states < LARGE
     names: Sequence[Estimator] = ESTIMATORS if everything else ("cgm", "naive") if pure else ("cgm",)
-    found: dict[str, Callable[..., Estimate]] = {one: partial(estimate, estimator=one) for one in names}
-    return found | ({f"naive x{factor:g}": partial(tuned, factor) for factor in TUNED} if everything else {})
-
-
-def tuned(factor: float, graph: Graph, tables: Sequence[NoisyTable], n_rows: float | None) -> Estimate:
-    """The naive estimator with a penalty that goes with the noise."""
-    return estimate(graph, tables, n_rows, estimator="naive", regularization=factor * tables[0].std)
+    return {one: partial(estimate, estimator=one) for one in names}
 
 
 def draws(law: Law, trial: int, n: int, epsilon: float, *, pure: bool) -> list[NoisyTable]:
@@ -273,10 +263,6 @@ def figure2_rows(wish: Wish[Extent], law: Law) -> list[Json]:
         row["non_private"] = statistics.median(one["kl"] for one in plain)
         row["random"] = statistics.median(one["kl"] for one in random)
         row |= {method: summary(found[method]) for method in ESTIMATORS if found.get(method)}
-        with_penalty = {factor: summary(found[name]) for factor in TUNED if found.get(name := f"naive x{factor:g}")}
-        if with_penalty:
-            best = min(with_penalty, key=lambda factor: with_penalty[factor]["kl"])
-            row["naive_tuned"] = with_penalty[best] | {"penalty_over_std": best}
         pairs = [wish.kept.known([f"{key}, cgm", f"{key}, naive"]) for key in keys]
         row["cgm_below_naive"] = sum(pair[0]["kl"] <= pair[1]["kl"] for pair in pairs if len(pair) == 2)
         rows.append(row)
@@ -300,7 +286,7 @@ def show_figure2(law: Law, rows: list[Json]) -> None:
     """One structure and number of states."""
     told = [
         part_of(row, "n", "epsilon", "pure", "trials", "models", "noise_std")
-        | {name: row[name]["kl"] for name in (*ESTIMATORS, "naive_tuned") if name in row}
+        | {name: row[name]["kl"] for name in ESTIMATORS if name in row}
         | part_of(row, "non_private", "random", "cgm_below_naive")
         | {"cgm, s": row["cgm"]["seconds"]}
         for row in rows
@@ -309,44 +295,11 @@ def show_figure2(law: Law, rows: list[Json]) -> None:
     show(f"{title}: median KL(truth || model) in nats", told)
 
 
-# --- figure 1c ----------------------------------------------------------------------------------------------
-
-PENALTIES = tuple(10.0**power for power in range(-3, 7))
-
-
 def penalised(
     graph: Graph, tables: Sequence[NoisyTable], n: float | None, estimator: Estimator, strength: float
 ) -> Estimate:
     """An estimate with an L2 penalty."""
     return estimate(graph, tables, n, estimator=estimator, regularization=strength)
-
-
-def figure1c(wish: Wish[Extent], states: int = 10, n: int = 100_000, epsilon: float = 0.1) -> None:
-    """Divergence against the L2 penalty on log-potentials."""
-    repetitions = 5 * wish.extent.repetitions
-    found: dict[str, dict[float, list[float]]] = {}
-    for repetition in range(repetitions):
-        true = population(Law("chain", states, n), repetition % POPULATIONS)
-        exact = true.tables(n)
-        noisy = released(true.graph, exact, noise_for(len(exact), epsilon, pure=True), pure=True)
-        fits: dict[str, Callable[[float], Estimate]] = {
-            one: partial(penalised, true.graph, noisy, None, one) for one in ESTIMATORS
-        }
-        fits["non_private"] = partial(penalised, true.graph, without_noise(true.graph, exact), n, "naive")
-        for (name, fit_with), strength in product(fits.items(), PENALTIES):
-            model = fit_with(strength)
-            values = found.setdefault(name, {}).setdefault(strength, [])
-            values.append(true.divergence(model.log_potentials, model.log_partition))
-    medians = {name: [statistics.median(values[p]) for p in PENALTIES] for name, values in found.items()}
-    told = [
-        {"penalty": strength} | {name: medians[name][p] for name in medians} for p, strength in enumerate(PENALTIES)
-    ]
-    title = f"Figure 1c: chain of {NODES} nodes of {states} states, n = {n:,}, epsilon = {epsilon:g} (Laplace)"
-    show(f"{title}: KL in nats against the L2 penalty in rows, medians of {repetitions} trials", told)
-    wish.save(
-        f"chain, S = {states}, n = {n}, epsilon = {epsilon:g}",
-        {"trials": repetitions, "penalties": PENALTIES, "kl": medians},
-    )
 
 
 # --- paths --------------------------------------------------------------------------------------------------
@@ -761,7 +714,6 @@ def picture(wish: Wish[Extent]) -> None:
 PARTS: dict[str, Callable[[Wish[Extent]], None]] = {
     "growth": growth,
     "paths": paths,
-    "figure1c": figure1c,
     "peers": peers,
     "adult": adult,
     "figure2": figure2,

@@ -165,7 +165,7 @@ def kmeans(wish: Wish[Extent]) -> list[Json]:
     """FitDPEM and FitSketchKMeans, diffprivlib and DPLloyd on the same rows."""
     n = wish.extent.rows
     subject = sketch_bench.Subject("mixture", "ten Gaussians", CLUSTERS, n, clip_radius=2.0)
-    methods = ("dpem", "sketch", "diffprivlib", "dplloyd_packed")
+    methods = ("dpem", "sketch", "diffprivlib", "dplloyd")
     found: dict[str, dict[float, list[Outcome]]] = {name: {one: [] for one in EPSILONS} for name in methods}
     for seed in range(wish.extent.rounds):
         X, box = subject.load(seed)
@@ -181,7 +181,7 @@ def kmeans(wish: Wish[Extent]) -> list[Json]:
     for name, case in (("dpem", "FitDPEM, k-means"), ("sketch", "FitSketchKMeans")):
         facts = common | {"case": case}
         rows.append(row_of(facts, installed("diffprivlib", "KMeans"), found[name], found["diffprivlib"]))
-        rows.append(row_of(facts, Peer("DPLloyd (Su et al. 2016), in numpy"), found[name], found["dplloyd_packed"]))
+        rows.append(row_of(facts, Peer("DPLloyd (Su et al. 2016), in numpy"), found[name], found["dplloyd"]))
         google = {epsilon: GOOGLE_LSH[100_000, epsilon] - 1.0 for epsilon in EPSILONS}
         other = "n = 100,000, (epsilon, 1e-6), bounds taken from the rows"
         rows.append(recorded(facts, Peer("Google's LSH clustering", "b5b0286e"), (2.4, 4.5), google, other))

@@ -100,7 +100,7 @@ SCRIPTS = (
     Script("growth", _QUICK, minutes=15),
     Script("scale", ("fit", "growth", "compare", *_QUICK), ("--rounds", "9", "--json", "{json}"), minutes=15),
     Script("serving", _QUICK),
-    Script("dpem", ("synthetic", "speed", "--seeds", "5", "--json", "{json}"), fits=True),
+    Script("dpem", ("--seeds", "5", "--json", "{json}"), fits=True),
     Script("sketch", _QUICK, minutes=25, fits=True),
     Script("gradient_em", _QUICK, minutes=15, fits=True),
     Script("mrf", _QUICK, fits=True),

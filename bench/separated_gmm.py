@@ -11,7 +11,7 @@ worlds: unequal weights, shapes of components, outliers, both adjacencies; a com
 false: more components are looked for than there are: how often more are found.
 against: FitDPEM, FitSketchKMeans, the variants, diffprivlib and scikit-learn on the same rows, at the same rho.
 real: images of digits, flights, positions of towns, insurance; those of packages that are not installed are left out.
-growth: time against rows, and against ten passes of numpy over the same rows, in turns.
+growth: time against rows.
 picture: of separation, from the JSON, to docs/.
 
 Rows are Gaussians of deviation 1, means in random directions, the nearest two 10 deviations apart, if nothing else is
@@ -40,15 +40,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 from _common import Json, Wish, options_of, part_of, results_of, run_parts, show, spread_of
-from _kmeans import Box, array, array_rows, cube
-from _kmeans import fit as fit_in_box
+from _kmeans import Box, cube
 from _real import MissingTableError
 from _separated import (
     ADJACENCY,
     DEGREES,
     MARGIN,
     OUTLIERS,
-    PASSES,
     RADIUS,
     REAL,
     Fields,
@@ -58,14 +56,12 @@ from _separated import (
     World,
     by_diffprivlib,
     by_dpem,
-    by_dpem_in_tens,
     by_labels,
     by_sketch,
     by_sklearn,
     drawn,
     log_densities,
     measured,
-    scored,
     separated,
 )
 from sklearn.metrics import adjusted_rand_score
@@ -100,7 +96,6 @@ class Extent:
         most: rows of a cell that is measured now; larger ones keep what is known of them.
         methods: of against that are measured now; empty: all.
         rows: of growth.
-        rounds: of times.
         rhos: of real tables.
     """
 
@@ -109,11 +104,10 @@ class Extent:
     most: int = 10_000_000
     methods: tuple[str, ...] = ()
     rows: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
-    rounds: int = 5
     rhos: tuple[float, ...] = (0.005, 0.0244, 0.1, 1.0, 10.0)
 
 
-QUICK = Extent(seeds=3, false=1, most=20_000, rows=(10_000,), rounds=1, rhos=(0.0244,))
+QUICK = Extent(seeds=3, false=1, most=20_000, rows=(10_000,), rhos=(0.0244,))
 
 
 # --- trials -------------------------------------------------------------------------------------------------
@@ -362,8 +356,7 @@ def false(wish: Wish[Extent]) -> None:
     show("More are looked for than there are; wanted 0 false ones", told)
 
 
-DEFAULT, TENS = "default min_weight", "FitDPEM in tens"
-"""Names of what is beside it where components are small."""
+DEFAULT = "default min_weight"
 
 
 def small(wish: Wish[Extent]) -> None:
@@ -383,11 +376,7 @@ def small(wish: Wish[Extent]) -> None:
         (30_000, 3, 8, 6.0, 0.05, (0.02, 0.03)),
     )
     cases = [Case(World(n, d, k, gap, shape="stretched", small=few), rho) for n, d, k, gap, rho, few in laws]
-    methods: Mapping[str, Method] = {
-        SEPARATED: ours,
-        DEFAULT: partial(ours, min_weight=0.0),
-        TENS: lambda case, truth, seed: by_dpem_in_tens(truth.rows, case.rho, case.world.k),
-    }
+    methods: Mapping[str, Method] = {SEPARATED: ours, DEFAULT: partial(ours, min_weight=0.0)}
     rows = table(wish, "small components", cases, methods)
     names = ("n", "d", "k", "separation", "rho", "small")
     told = [part_of(row, *names) | {name: row[name]["hits"] for name in methods if name in row} for row in rows]
@@ -487,63 +476,12 @@ def real_trial(subject: Real, work: Callable[[], Model]) -> Json:
 
 # --- time ---------------------------------------------------------------------------------------------------
 
-TIMED = World(1, 10, 4)
-TIMED_RHO, TIMES_NUMPY, BAR = 0.05, 10, 3.0
-"""Wanted: at most three times ten passes."""
-
-NUMPY_MOST = 1_000_000
-
 
 def growth(wish: Wish[Extent]) -> None:
-    """Seconds of whole fits, and of ten passes of numpy, in turns."""
-    found: list[Json] = []
-    for n in (n for n in wish.extent.rows if n <= wish.extent.most):
-        if rounds := timed_rounds(wish, replace(TIMED, n=n)):
-            found.append(growth_row(n, rounds))
-            wish.save("rows", found)
-    title = f"Seconds of a whole fit in turns with {TIMES_NUMPY} passes of numpy, rho = {TIMED_RHO:g}, one thread"
-    show(f"{title}; wanted: at most {BAR:g} times theirs, of {NUMPY_MOST:,} rows", found)
-
-
-def timed_rounds(wish: Wish[Extent], world: World) -> list[Json]:
-    """Fit and passes in turns, as often as is wished and not known."""
-    found = []
-    for number in range(wish.extent.rounds):
-        key = f"growth, {world.key}, rho {TIMED_RHO:g}, round {number}, {SEPARATED}"
-        if time.monotonic() > wish.until:
-            found += wish.kept.known([key])
-        else:
-            found.append(wish.kept.result(key, partial(timed_round, world, number)))
-    return found
-
-
-def timed_round(world: World, number: int) -> Json:
-    """Seconds of one processor; the rows are as the server has them in memory, and numpy's as it likes them."""
-    truth = drawn(world, 0)
-    case = Case(world, TIMED_RHO)
-    request = fit_pb2.FitSeparatedGMMRequest(spend=types_pb2.Spend(rho=TIMED_RHO), public_seed=number, **case.known())
-    rows = array_rows(truth.rows)
-    begun = time.process_time()
-    model = fit_in_box(separated_gmm, request, rows, world.box, ADJACENCY, threads=1)[1]
-    found: Json = {"seconds": time.process_time() - begun}
-    found["ok"] = scored(truth, Model(array(model.weights), array(model.means)))["ok"]
-    for name, one in PASSES.items() if world.n <= NUMPY_MOST else ():
-        begun = time.process_time()
-        for _ in range(TIMES_NUMPY):
-            one(truth.rows, truth.means)
-        found[name] = time.process_time() - begun
-    return found
-
-
-def growth_row(n: int, rounds: Sequence[Json]) -> Json:
-    """Medians."""
-    row: Json = {"n": n, "d": TIMED.d, "k": TIMED.k, "rounds": len(rounds), "ok": sum(one["ok"] for one in rounds)}
-    row["seconds"] = statistics.median(one["seconds"] for one in rounds)
-    for name in PASSES:
-        if name in rounds[0]:
-            row[name] = statistics.median(one[name] for one in rounds)
-            row[f"over {name}"] = statistics.median(one["seconds"] / one[name] for one in rounds)
-    return row
+    """Seconds of whole fits against rows."""
+    cases = [Case(World(n, DIMENSION, 4), RHO) for n in wish.extent.rows if n <= wish.extent.most]
+    rows = table(wish, "rows", cases, {SEPARATED: ours})
+    show_ours(f"Seconds of a whole fit, d = {DIMENSION}, k = 4, rho = {RHO:g}, one thread", rows, ("n",))
 
 
 # --- picture ------------------------------------------------------------------------------------------------

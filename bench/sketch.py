@@ -1,10 +1,9 @@
-"""FitSketchKMeans measured: `python bench/sketch.py [figure3] [compare] [speed] [decoder] [scale]`.
+"""FitSketchKMeans measured: `python bench/sketch.py [figure3] [compare] [decoder] [scale]`.
 
-Prints tables and writes bench/results/sketch.json, table by table; `--only mixture-1000000 cities` measures some anew.
+Prints tables and writes bench/results/sketch.json, table by table; `--only mixture-1000000 digits` measures some anew.
 
 figure3: sum of squares over Lloyd's against epsilon, as in figure 3 of Schellekens et al. 2019; what previews foretell.
 compare: side by side with FitDPEM's k-means, diffprivlib and DPLloyd, under the same public bounds.
-speed: time to sketch a table, against numpy, in turns.
 decoder: time to decode.
 scale: what it costs not to know how wide clusters are.
 
@@ -15,15 +14,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
 import statistics
 import time
-import tracemalloc
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
 from itertools import islice, product
 from typing import Any, Literal, TypeVar
 
@@ -31,15 +27,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two processes or two threads sh
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from _common import Json, Wish, options_of, part_of, ratio_of, run_parts, show, spread_of
+from _common import Json, Wish, options_of, run_parts, show, spread_of
 from _kmeans import (
     BOUND,
     CLUSTERS,
     DELTA,
     DIMENSIONS,
-    EARTH,
     EPSILONS,
-    GOOGLE_LSH,
     THREADS,
     Array,
     Box,
@@ -52,7 +46,6 @@ from _kmeans import (
     sum_of_squares,
     sums_of_squares,
 )
-from _real import places
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
@@ -62,7 +55,7 @@ from bursar_proto.v1 import fit_pb2
 from bursar_server.fits import dpem, sketch
 from bursar_server.fits.sketch._statistics import SketchFrame, sketch_statistic
 from bursar_server.fits.sketch._wire import sketch_from
-from bursar_server.vault import ArrayRows, LocalEngine, Statistic, exact_sum
+from bursar_server.vault import Statistic
 
 T = TypeVar("T")
 Floats = NDArray[np.float32] | NDArray[np.float64]
@@ -79,7 +72,6 @@ class Extent:
         small: rows of the smallest mixture.
         large: rows of larger ones.
         epsilons: of figure 3.
-        rounds: of timings in turns.
     """
 
     seeds: int = 5
@@ -87,7 +79,6 @@ class Extent:
     small: int = 100_000
     large: tuple[int, ...] = (1_000_000, 10_000_000)
     epsilons: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 1.0, 10.0)
-    rounds: int = 5
 
     def seeds_for(self, n: int) -> int:
         """Return how many tables of n rows."""
@@ -104,10 +95,10 @@ def wants(wish: Wish[Extent], name: str) -> bool:
     return only is None or name in only
 
 
-def in_processes(work: Callable[[Any], Any], tasks: Iterable[Any], each_fresh: bool = False) -> Iterator[Any]:
+def in_processes(work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
     """Results of tasks, in their order, from as many processes as there are threads, with one thread each."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(THREADS, context, max_tasks_per_child=1 if each_fresh else None) as pool:
+    with ProcessPoolExecutor(THREADS, context) as pool:
         yield from pool.map(work, tasks)
 
 
@@ -191,17 +182,6 @@ def figure3_task(task: tuple[tuple[int, tuple[float, ...]], int]) -> list[Json]:
     return [one | {"measured": total / reference} for one, total in zip(found, sums, strict=True)]
 
 
-def memory_task(n: int) -> Json:
-    """Bytes that sketching n rows takes: traced by Python, and the largest size of a process that does nothing else."""
-    statistic = statistic_of(1000, DIMENSIONS, bound=BOUND)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    tracemalloc.start()
-    exact_sum(statistic, MixtureRows(n, 0), DIMENSIONS)
-    peak = tracemalloc.get_traced_memory()[1]
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"n": n, "traced_bytes": peak, "process_bytes": 1024 * after, "process_bytes_before": 1024 * before}
-
-
 def wanted(n: int, epsilon: float, *, pure: bool) -> float | None:
     """The bar of a cell: None if it has none."""
     if n == 10_000_000 and epsilon > 1e-2:
@@ -218,10 +198,6 @@ def figure3(wish: Wish[Extent]) -> None:
         told = [{name: value for name, value in row.items() if name not in ("accuracy", "n")} for row in some]
         show(f"Figure 3: d = k = 10, n = {n:,}, REPLACE_ONE, defaults: sum of squares over Lloyd's (3 starts)", told)
         wish.save(f"mixture-{n}", some)
-    memory = list(in_processes(memory_task, sizes, each_fresh=True))
-    show("Memory of sketching, m = 1000, rows drawn block by block, one thread", memory)
-    for one in memory:
-        wish.save(f"memory-{one['n']}", one)
 
 
 def figure3_row(n: int, cell: Sequence[Json]) -> Json:
@@ -237,18 +213,7 @@ def figure3_row(n: int, cell: Sequence[Json]) -> Json:
 
 # --- side by side -------------------------------------------------------------------------------------------
 
-DIFFPRIVLIB = {  # measured earlier on the same law of data, pure epsilon, with bounds taken from the data: medians of 5
-    (100_000, 0.1): 2.30,
-    (100_000, 0.5): 1.48,
-    (100_000, 1.0): 1.26,
-    (100_000, 2.0): 1.22,
-    (1_000_000, 0.1): 1.28,
-    (1_000_000, 0.5): 1.07,
-    (1_000_000, 1.0): 1.06,
-    (1_000_000, 2.0): 1.06,
-}
-
-PURE_METHODS = ("sketch", "dpem", "diffprivlib", "dplloyd", "dplloyd_packed")
+PURE_METHODS = ("sketch", "dpem", "diffprivlib", "dplloyd")
 APPROXIMATE_METHODS = ("sketch", "dpem")
 
 
@@ -264,7 +229,7 @@ class Subject:
         restarts: of the sketch's decoder; 0: the default.
     """
 
-    name: Literal["mixture", "cities", "rand-hie", "digits"]
+    name: Literal["mixture", "rand-hie", "digits"]
     title: str
     k: int
     n: int = 0
@@ -280,14 +245,8 @@ class Subject:
         """Rows (n, d) within their bounds; the seed is that of made-up rows."""
         if self.name == "mixture":
             return MixtureRows(self.n, seed).first(self.n), cube(DIMENSIONS, BOUND)
-        tables: dict[str, Callable[[], tuple[Array, Box]]] = {"cities": cities, "rand-hie": rand_hie, "digits": digits}
+        tables: dict[str, Callable[[], tuple[Array, Box]]] = {"rand-hie": rand_hie, "digits": digits}
         return tables[self.name]()
-
-
-@lru_cache
-def cities() -> tuple[Array, Box]:
-    """Longitude and latitude of all places of at least 1,000 people."""
-    return np.asarray(places(), dtype=np.float64), EARTH
 
 
 def rand_hie() -> tuple[Array, Box]:
@@ -312,8 +271,8 @@ def digits() -> tuple[Array, Box]:
     return X, Box(np.zeros(X.shape[1]), np.full(X.shape[1], 16.0))
 
 
-def dp_lloyd(X: Array, k: int, epsilon: float, box: Box, generator: np.random.Generator, *, packed: bool) -> Array:
-    """DPLloyd (Blum et al. 2005) as Su et al. 2016 describe it: five noisy steps of Lloyd's algorithm.
+def dp_lloyd(X: Array, k: int, epsilon: float, box: Box, generator: np.random.Generator) -> Array:
+    """DPLloyd (Blum et al. 2005) as Su et al. 2016 describe it: packed spheres, five noisy steps of Lloyd's algorithm.
 
     With columns scaled to [-1, 1], adding or removing a row changes one count by 1 and one sum by at most d in L1; so
     every number of a step gets Laplace noise of scale 5 (d + 1) / epsilon. A cluster with a noisy count below 1 stays
@@ -325,13 +284,11 @@ def dp_lloyd(X: Array, k: int, epsilon: float, box: Box, generator: np.random.Ge
         epsilon: pure, under ADD_REMOVE_ONE.
         box: public bounds.
         generator: of starts and noise; a floating-point simulation, not a release.
-        packed: start by packing spheres (Su et al. 2016), else uniformly in the box.
     """
     steps, d = 5, X.shape[1]
     middle, half = (box.upper + box.lower) / 2, (box.upper - box.lower) / 2
     scale = steps * (d + 1) / epsilon
-    draw = packed_start if packed else uniform_start
-    centres = middle + half * draw(k, d, generator)
+    centres = middle + half * packed_start(k, d, generator)
     for _ in range(steps):
         counts, sums = np.zeros(k), np.zeros((k, d))
         for first in range(0, len(X), 100_000):
@@ -347,17 +304,12 @@ def dp_lloyd(X: Array, k: int, epsilon: float, box: Box, generator: np.random.Ge
     return np.asarray(centres)
 
 
-def uniform_start(k: int, d: int, generator: np.random.Generator) -> Array:
-    """Points (k, d) uniform in [-1, 1]^d."""
-    return generator.uniform(-1, 1, (k, d))
-
-
 def packed_start(k: int, d: int, generator: np.random.Generator) -> Array:
     """Points (k, d) at least a from the sides of [-1, 1]^d and 2 a apart, for nearly the largest a that can be had.
 
     As in Su et al. 2016: for an a, each point is tried 100 times; a is found by bisection.
     """
-    found, low, high = uniform_start(k, d, generator), 0.0, 1.0
+    found, low, high = generator.uniform(-1, 1, (k, d)), 0.0, 1.0
     for _ in range(20):
         a = (low + high) / 2
         points = _packed(k, d, a, generator)
@@ -403,7 +355,7 @@ def centres_of(method: str, subject: Subject, X: Array, box: Box, epsilon: float
         peer = DiffprivlibKMeans(subject.k, epsilon=epsilon, bounds=(box.lower, box.upper), random_state=seed).fit(X)
         return np.asarray(peer.cluster_centers_)
     generator = np.random.default_rng([seed, 1])
-    return dp_lloyd(X, subject.k, epsilon, box, generator, packed=method == "dplloyd_packed")
+    return dp_lloyd(X, subject.k, epsilon, box, generator)
 
 
 def compare_task(task: tuple[Subject, int]) -> list[Json]:
@@ -425,9 +377,6 @@ def compare_task(task: tuple[Subject, int]) -> list[Json]:
     return found
 
 
-CITIES = Subject("cities", "places of at least 1,000 people, longitude and latitude", 10)
-
-
 def subjects(extent: Extent) -> list[tuple[Subject, int]]:
     """Tables, and how many seeds each."""
     radius = 2.0  # a ball of radius 20 about the middle: public, as the box is
@@ -436,7 +385,6 @@ def subjects(extent: Extent) -> list[tuple[Subject, int]]:
     return [
         (small, extent.seeds),
         (large, extent.seeds_large),
-        (CITIES, extent.seeds),
         (Subject("rand-hie", "RAND Health Insurance Experiment", 5), extent.seeds),
         (Subject("digits", "images of digits", 10, restarts=2), extent.seeds_large),
     ]
@@ -454,9 +402,6 @@ def compare(wish: Wish[Extent]) -> None:
         for pure, epsilon in product((True, False), EPSILONS):
             some = [cell for cell in cells if (cell["pure"], cell["epsilon"]) == (pure, epsilon)]
             told.append({"pure": pure, "epsilon": epsilon} | {cell["method"]: cell["measured"] for cell in some})
-            if subject.name == "mixture":
-                earlier = ("diffprivlib", DIFFPRIVLIB) if pure else ("Google LSH", GOOGLE_LSH)
-                told[-1] |= {f"{earlier[0]}, earlier": earlier[1].get((n, epsilon))}
         show(f"{title}: sum of squares over Lloyd's, medians of {len(runs)}; one centre {trivial:.3f}", told)
         wish.save(subject.key, {"one_centre": trivial, "cells": cells})
 
@@ -476,9 +421,7 @@ def accuracy_of(cell: Sequence[Json]) -> Json:
     return spread_of([one["measured"] for one in cell])
 
 
-# --- speed --------------------------------------------------------------------------------------------------
-
-SPEED_BAR = 0.7
+# --- the sum of a sketch, as other scripts time it -----------------------------------------------------------
 
 
 def statistic_of(
@@ -507,85 +450,6 @@ def numpy_part(X: Floats, W: Floats, *, complex_exponential: bool) -> Complex:
     return np.asarray(total)
 
 
-def numpy_sketch(X: Floats, W: Floats, *, complex_exponential: bool = False) -> Complex:
-    """Each thread has its share of the rows."""
-    part = partial(numpy_part, W=W, complex_exponential=complex_exponential)
-    with ThreadPoolExecutor(THREADS) as pool:
-        return np.asarray(np.sum(list(pool.map(part, np.array_split(X, THREADS))), axis=0))
-
-
-def in_turns(tasks: dict[str, tuple[float, Callable[[], Any]]], rounds: int, base: str) -> list[Json]:
-    """Median seconds of tasks run in turns, times a factor each, and the median of their ratios to the base's."""
-    times: dict[str, list[float]] = {name: [] for name in tasks}
-    for _ in range(rounds):
-        for name, (factor, task) in tasks.items():
-            start = time.perf_counter()
-            task()
-            times[name].append(factor * (time.perf_counter() - start))
-    found = []
-    for name, values in times.items():
-        compared = ratio_of(values, times[base])
-        found.append(
-            {"name": name, "seconds": compared["ours"]} | part_of(compared, "ratio", "ratio_range", "ratio_spread")
-        )
-    return found
-
-
-def shown(table: Sequence[Json]) -> list[Json]:
-    """Return what is shown of timings."""
-    return [part_of(row, "name", "seconds", "ratio", "ratio_range") for row in table]
-
-
-def speed(wish: Wish[Extent], m: int = 1000) -> None:
-    """Time to sketch, truncation to the lattice included."""
-    rounds, n, d = wish.extent.rounds, wish.extent.large[0], DIMENSIONS
-    X = np.random.default_rng(0).uniform(-1, 1, (n, d))
-    rows, X32 = array_rows(X), X.astype(np.float32)
-    W = Frequencies(m, d, 1, 0.1).matrix().T
-    W32 = W.astype(np.float32)
-    few = X[: n // 10]
-
-    def ours(statistic: Statistic, some: ArrayRows) -> Callable[[], Any]:
-        exact_sum(statistic, ArrayRows(some.columns[:, :10]), len(some.columns))  # compiles
-        return partial(exact_sum, statistic, some, len(some.columns), engine=LocalEngine(THREADS))
-
-    dense = statistic_of(m, d)
-    base = "numpy float32, cos and sin"
-    table = in_turns(
-        {
-            "bursar": (1.0, ours(dense, rows)),
-            base: (1.0, partial(numpy_sketch, X32, W32)),
-            "bursar, r = m/10": (1.0, ours(statistic_of(m, d, r=m // 10), rows)),
-            "bursar, one bit": (1.0, ours(statistic_of(m, d, signature="one_bit"), rows)),
-            "numpy float64, a tenth of the rows": (10.0, partial(numpy_sketch, few, W)),
-            "numpy exp(1j X W), a tenth": (10.0, partial(numpy_sketch, few, W, complex_exponential=True)),
-        },
-        rounds,
-        base,
-    )
-    sums = exact_sum(dense, rows, d, engine=LocalEngine(THREADS)) * dense.lattice
-    plain = numpy_sketch(X32, W32)
-    error = float(np.abs(sums - np.concatenate([plain.real, plain.imag])).max() / n)
-    title = f"Time to sketch {n:,} x {d} at m = {m}, {THREADS} threads each; ratio to {base} in the same round"
-    show(f"{title}, wanted at most {SPEED_BAR}; sums per row agree to {error:.1e}", shown(table))
-    wide = {"n": 2**15, "d": 128, "m": 4096}
-    X = np.random.default_rng(0).uniform(-1, 1, (wide["n"], wide["d"]))
-    rows, X32 = array_rows(X), X.astype(np.float32)
-    W32 = Frequencies(wide["m"], wide["d"], 1, 0.1).matrix().T.astype(np.float32)
-    table_wide = in_turns(
-        {
-            "bursar, dense": (1.0, ours(statistic_of(wide["m"], wide["d"]), rows)),
-            "bursar, hadamard": (1.0, ours(statistic_of(wide["m"], wide["d"], structure="hadamard"), rows)),
-            base: (1.0, partial(numpy_sketch, X32, W32)),
-        },
-        rounds,
-        base,
-    )
-    show(f"The same for {wide['n']:,} x {wide['d']} at m = {wide['m']}", shown(table_wide))
-    wish.save(f"n = {n}", {"n": n, "d": d, "m": m, "rounds": rounds, "table": table})
-    wish.save(f"n = {wide['n']}", wide | {"rounds": rounds, "table": table_wide})
-
-
 # --- decoder ------------------------------------------------------------------------------------------------
 
 PYCLE_SECONDS = (6.0, 21.0)
@@ -596,7 +460,7 @@ DECODER_BAR = PYCLE_SECONDS[0] / 5
 
 def decoder(wish: Wish[Extent]) -> None:
     """Seconds of decodings of one sketch: of the one processor that they run on, whatever else the machine does."""
-    rows, m, decodings = MixtureRows(wish.extent.small, 0), 1000, 20 if wish.extent.rounds > 1 else 3
+    rows, m, decodings = MixtureRows(wish.extent.small, 0), 1000, 20
     request = sketch_request(0, 1.0, pure=False, sigma=1 / BOUND, n_frequencies=m)
     _, model = fit(sketch, request, rows, cube(DIMENSIONS, BOUND))
     released = sketch_from(model.sketch, "sketch", [])
@@ -649,7 +513,7 @@ def scale(wish: Wish[Extent]) -> None:
     """Measure scales and their cost."""
     extent = wish.extent
     small = Subject("mixture", "ten Gaussians", CLUSTERS, extent.small)
-    kinds = (replace(small, n=extent.small // 5), small, CITIES)
+    kinds = (replace(small, n=extent.small // 5), small)
     for subject, runs in by_table(scale_task, [(one, extent.seeds) for one in kinds if wants(wish, one.key)]):
         rows: list[Json] = []
         for cell in zip(*runs, strict=True):
@@ -664,7 +528,6 @@ def scale(wish: Wish[Extent]) -> None:
 
 
 PARTS: dict[str, Callable[[Wish[Extent]], None]] = {
-    "speed": speed,
     "decoder": decoder,
     "scale": scale,
     "figure3": figure3,
@@ -675,7 +538,7 @@ PARTS: dict[str, Callable[[Wish[Extent]], None]] = {
 def main() -> None:
     """Run the parts named on the command line, or all of them."""
     parser = options_of(__doc__, PARTS, Extent())
-    parser.add_argument("--only", nargs="*", default=[], help="tables of figure3, compare and scale, such as cities")
+    parser.add_argument("--only", nargs="*", default=[], help="tables of figure3, compare and scale, such as digits")
     sketch.warm_up()
     dpem.warm_up()
     run_parts(parser, PARTS, __file__, full=Extent(), quick=QUICK)
