@@ -298,121 +298,16 @@ def page(run: Any) -> Any:
     return importlib.import_module("_page")
 
 
-PEER = {"case": "FitDPEM, k-means", "peer": "another", "version": "1.0", "n": 100, "unit": "epsilon", "measure": "loss"}
-STEP = {"covariances": "full", "n": 1000, "k": 5, "ratio": 0.1, "bar": 0.2}
-EVERYTHING: dict[str, Any] = {
-    "kernels": {
-        "statistics": FOUND["statistics"],
-        "steps": {
-            "rows": [
-                STEP | {"d": d, "ours": 0.1 * d, "theirs": 1.0 * d, "all": {"ratio": 0.02 * d, "processors": 2}}
-                for d in (5, 50)
-            ]
-        },
-        "noise": {"rows": [{"covariances": "full", "n": 1000, "d": 50, "k": 5, "share": 0.2, "bar": 0.1}]},
-    },
-    "peers": {
-        "kmeans": {
-            "rows": [
-                PEER
-                | {"ours": 1.0, "theirs": 2.0, "ratio": 0.5, "ratio_range": [0.4, 0.6], "rounds": 5}
-                | {
-                    "points": [
-                        {"spend": 0.1, "error": 0.5, "peer_error": 0.7},
-                        {"spend": 1.0, "error": -0.1, "peer_error": 0.2},
-                    ]
-                },
-                PEER
-                | {
-                    "peer": "a third",
-                    "version": "",
-                    "recorded": True,
-                    "theirs_range": [6.0, 21.0],
-                    "where": "elsewhere",
-                }
-                | {"points": [{"spend": 0.1, "peer_error": 0.3}]},
-            ]
-        }
-    },
-    "growth": {
-        part: {
-            "rows": [{"n": 10, "d": 2, "k": 3, axis: value, "seconds": {"FitDPEM": 0.1 * value}} for value in (2, 4)]
-        }
-        for part, axis in (("rows", "n"), ("columns", "d"), ("clusters", "k"))
-    },
-    "scale": {
-        "columns": 10,
-        "1000": {
-            "growth of a step": {
-                "seconds_by_n": {"10": 0.1, "1000": 9.0},
-                "slope": 0.98,
-                "bend": 0.02,
-                "bend_bar": 0.15,
-            },
-            "threads and processes": {
-                "seconds_by_way": {"1 thread": 2.0, "2 threads": 1.0},
-                "compared": [{"case": "two over one", "ratio": 0.65, "ratio_range": [0.6, 0.7], "bar": 0.588}],
-                "peak_mib": 300.0,
-                "bar_mib": 2048,
-            },
-        },
-    },
-    "serving": {
-        "whole": {
-            "10, 0.25": {"FitDPEM": {"added_median": 0.3}, "rows": 10, "quantum": 0.25},
-            "10, 0.01": {"FitDPEM": {"added_median": 0.05, "bar": 0.1}, "rows": 10, "quantum": 0.01},
-        }
-    },
-}
-
-
-def everything(run: Any) -> dict[str, Any]:
-    """A record with something of each script that the page draws."""
-    record: dict[str, Any] = {}
-    for script, found in EVERYTHING.items():
-        record = run.merged(record, script, result("abc+", found, dict(run.numbers_in(found))))
-    return record
-
-
 @pytest.mark.slow
-def test_every_picture_is_drawn_from_the_record(run: Any, page: Any, tmp_path: Path) -> None:
-    """All of them from a whole record; from one of a single script its own: those of an earlier page are gone."""
-    page.write_page(everything(run), tmp_path / "benchmarks.md")
-    text = (tmp_path / "benchmarks.md").read_text()
-    for picture in page.PICTURES:
-        assert f"](benchmarks-{picture.name}.png)" in text
-        assert (tmp_path / f"benchmarks-{picture.name}.png").stat().st_size > 1000
-    assert "| `bench/kernels.py` | abc+ | quick | 3 |  |" in text
-    assert (
-        "| FitDPEM, k-means | another [1.0] | 1 | 2 | 0.5 | epsilon 0.1: 0.5 / 0.7; epsilon 1: -0.1 / 0.2 | 5 pairs |"
-        in text
-    )
-    assert "| FitDPEM, k-means | a third |  | 6 to 21 |  | epsilon 0.1: - / 0.3 | earlier: elsewhere |" in text
-    serving = {"scripts": {"serving": everything(run)["scripts"]["serving"]}}
-    page.write_page(serving, tmp_path / "benchmarks.md")
-    assert [file.name for file in tmp_path.glob("*.png")] == ["benchmarks-server.png"]
-    page.write_page({}, tmp_path / "benchmarks.md")
+def test_the_page_is_that_of_the_record(page: Any, tmp_path: Path) -> None:
+    """Word for word, met and missed bars among it, with all its pictures; those of an earlier page are gone."""
+    made = tmp_path / "benchmarks.md"
+    page.write_page(json.loads((BENCH / "record.json").read_text(encoding="utf-8")), made)
+    assert made.read_text() == (BENCH.parent / "docs" / made.name).read_text(encoding="utf-8")
+    assert {file.stem for file in tmp_path.glob("*.png")} == {f"benchmarks-{one.name}" for one in page.PICTURES}
+    page.write_page({}, made)
     assert list(tmp_path.glob("*.png")) == []
-
-
-def test_bars_are_beside_their_numbers(run: Any, page: Any) -> None:
-    """Every number with a bar says whether it is met: no number is not; a number without one is left out."""
-    found = {one.what: one for one in page.verdicts(everything(run))}
-    assert {what: one.met for what, one in found.items()} == {
-        "tables": True,
-        "EM step, full, n = 1,000, d = 5, k = 5": True,
-        "EM step, full, n = 1,000, d = 50, k = 5": True,
-        "EM step, full, n = 1,000, d = 5, k = 5, 2 processors": True,
-        "EM step, full, n = 1,000, d = 50, k = 5, 2 processors": False,
-        "noise of a fit, full, n = 1,000, d = 50, k = 5: share of its time": False,
-        "1000, growth of a step: slope of log time against log rows, from 1": True,
-        "two over one": False,
-        "1000, threads and processes: memory, MiB": True,
-        "10, 0.01, FitDPEM: seconds that the server adds": True,
-    }
-    assert (found["two over one"].least, found["two over one"].most) == (0.6, 0.7)
     assert not page.Verdict("x", "y", float("nan"), 1.0).met
-    assert "**missed**" in page._verdict_table(everything(run))
 
 
 def test_every_script_is_there(run: Any) -> None:

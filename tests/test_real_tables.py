@@ -140,23 +140,6 @@ def test_the_error_is_that_over_the_best_centres(real_tables: Any, numbers: Any)
     assert one == pytest.approx(best["one"] / best["best"], rel=0.01)
 
 
-def test_mixtures_of_a_small_table(
-    real_tables: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A mixture of two groups is better than one Gaussian with much to spend; tables without a number are left out."""
-    import pandas as pd
-
-    groups, wide = np.random.default_rng(1).normal(size=(2, 1000))  # noqa: TID251 - rows of a test
-    frame = pd.DataFrame({"a": np.where(np.arange(1000) < 500, 2.0, 8.0) + 0.5 * groups, "b": 5.0 + wide})
-    numbers = replace(numbers, load=lambda: frame)
-    monkeypatch.setattr(real_tables, "NUMBERS", (numbers, replace(numbers, name="none", components=None)))
-    found = run(real_tables, monkeypatch, tmp_path, "mixtures", "--seeds", "2", "--epsilons", "1000")["mixtures"]
-    two, one = found["rows"]
-    assert (two["method"], one["method"]) == ("FitDPEM", "FitDPEM, one Gaussian")
-    assert two["nats"]["worst"] < one["nats"]["median"]
-    assert one["one_gaussian"] > 0
-
-
 def test_fields_of_a_small_table(
     real_tables: Any, tables: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
