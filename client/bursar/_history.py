@@ -61,6 +61,23 @@ class Shelf:
             self._warn(error)
             return None
 
+    def elsewhere(self, ledger_id: str) -> HistoryHead | None:
+        """Return the newest head of a ledger that any program saw, at whatever address; None if there is none.
+
+        Raises:
+            InvalidRequestError: the file is not one of these.
+        """
+        if self.path is None:
+            return None
+        try:
+            content = _read(self.path)
+        except OSError as error:
+            self._warn(error)
+            return None
+        heads = (_head(content, server, self.path) for server in content["servers"])
+        found = (head for head in heads if head is not None and head.ledger_id == ledger_id)
+        return max(found, key=lambda head: head.size, default=None)
+
     def keep(self, head: HistoryHead) -> HistoryHead | None:
         """Put a head into the place of an older one of the same ledger; one that contradicts it stays and is returned.
 
@@ -158,6 +175,10 @@ class History:
             raise
         if known is not None:
             self._compare(known, shown)
+        # An old copy that is served at another port or name is one of a ledger that was seen longer.
+        longer = self._shelf.elsewhere(shown.newest.ledger_id)
+        if longer is not None and (known is None or longer.size > known.size):
+            self._compare(longer, ask(longer.size))
         self._learn(shown.newest)
         self._checked = True
 

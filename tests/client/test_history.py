@@ -144,6 +144,22 @@ def test_what_another_program_saw_counts_as_seen(file: Path) -> None:
         one.check(lambda size: Shown(middle, short.head if size == 1 else ""))
 
 
+def test_an_old_copy_at_another_address_is_noticed(server: Line, file: Path) -> None:
+    """A ledger is known by its id, too: another port, or another name of the machine, hides no rollback."""
+    with server.client(retry_delays=(0.0,), history=in_file(file, "here")) as client:
+        asking.fit(client.dataset("toy"), bursar.DPEM, **ASK)
+    with server.client(retry_delays=(0.0,), history=in_file(file, "another name")) as client:
+        asking.fit(client.dataset("toy"), bursar.DPEM, **ASK, request_id="b")
+    server.roll_back()
+    for name in ("here", "another port"):
+        with (
+            server.client(retry_delays=(0.0,), history=in_file(file, name)) as client,
+            pytest.raises(bursar.HistoryError, match="lost 1 entries"),
+        ):
+            client.datasets()
+    assert len(server.requests) == 2
+
+
 def test_another_ledger_at_the_same_server_is_noticed(server: Line, connected: Callable[[], bursar.Client]) -> None:
     """Even if it is longer."""
     connected().datasets()

@@ -132,7 +132,7 @@ def restore(backup: Path, directory: Path, *, actor: str, reason: str) -> Restor
     The directory is empty or missing; the backup is not changed.
 
     Raises:
-        StateError: the backup is not one, or the directory is in use.
+        StateError: the backup is not one or is served, or the directory is in use.
         LedgerError, ConfigError, OSError: the backup cannot be used, or the directory cannot be written.
     """
     source, state = State.open(backup), State(directory)
@@ -141,7 +141,7 @@ def restore(backup: Path, directory: Path, *, actor: str, reason: str) -> Restor
         raise StateError(f"the ledger in {backup} does not verify: {found.problems[0]}; take another backup")
     config = Config.load(source.config)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with state.serving():
+    with _unserved(source), state.serving():
         _empty(state)
         _copy_files(source, state)
         shutil.copytree(source.datasets, state.datasets)
@@ -155,6 +155,17 @@ def restore(backup: Path, directory: Path, *, actor: str, reason: str) -> Restor
         problems = (*_lost(source), *_witnessed(state, config))
         (directory / _MARK).unlink()
     return dataclasses.replace(restored, problems=problems)
+
+
+def _unserved(source: State) -> contextlib.AbstractContextManager[None]:
+    """Keep servers from a state directory that is put back: its budget would be spent there and in the new one.
+
+    A backup has no mark, no server takes it, and it may lie where nothing can be locked.
+
+    Raises:
+        StateError: a server has it.
+    """
+    return source.serving() if mark_of(source.ledger).exists() else contextlib.nullcontext()
 
 
 def _made_safe(state: State, ledger: Ledger, entries: int, actor: str, reason: str) -> Restored:

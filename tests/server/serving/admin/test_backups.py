@@ -235,6 +235,17 @@ def test_a_copy_that_does_not_verify_is_no_backup(
     assert [path.name for path in tmp_path.iterdir() if "copy" in path.name] == []
 
 
+def test_what_is_served_is_not_restored(admin: Admin, tmp_path: Path) -> None:
+    """A server that goes on would spend the same budget beside the new one; a backup of it is taken."""
+    with admin.state.serving():
+        with pytest.raises(StateError, match="stop it first"):
+            backups.restore(admin.state.path, tmp_path / "twin", actor="test", reason="")
+        assert not (tmp_path / "twin" / "ledger.sqlite").exists()
+        admin.ok("backup", str(tmp_path / "copy"), "--whole")
+        _restored(admin, tmp_path / "copy")
+    _restored(admin, admin.state.path, "later")
+
+
 def test_what_is_restored_gives_no_budget_back(admin: Admin, tmp_path: Path) -> None:
     """Closed until the owner has brought back what was spent since; then exactly as much is left as there was."""
     admin.add()
