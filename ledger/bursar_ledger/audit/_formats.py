@@ -39,7 +39,9 @@ def csv_lines(columns: Sequence[str], records: Iterable[Record]) -> Iterator[str
     """Yield RFC 4180 lines; None is empty. A text that a spreadsheet would take for a formula gets an apostrophe."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    for cells in itertools.chain([columns], ([_cell(record[name]) for name in columns] for record in records)):
+    # Names, too: those of a query are what its text says.
+    names = [_cell(name) for name in columns]
+    for cells in itertools.chain([names], ([_cell(record[name]) for name in columns] for record in records)):
         writer.writerow(cells)
         yield buffer.getvalue().rstrip("\n")
         buffer.seek(0)

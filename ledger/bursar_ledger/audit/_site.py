@@ -12,6 +12,7 @@ import hashlib
 import importlib.resources
 import re
 import secrets
+import sqlite3
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -62,6 +63,8 @@ _LINKED = {"entry", "debit"}
 _DIGESTS, _TIMES = {"head", "sha256"}, {"time", "first", "last", "checked_at"}
 _MOST_RECORDS = 1_000_000
 """Maximum rows of one CSV file; longer ones are for `bursar-audit entries`, which needs no memory for them."""
+_LONGEST = 2**24
+"""Maximum bytes of a text in a query: far above an entry's, and the printf of one line made gigabytes."""
 _ABOUT_CSV = {"_next", "_size", "_dl", "_stream", "_labels", "_shape", "_json", "_format"}
 """Arguments that say how to send a table, and not what is in it."""
 
@@ -131,6 +134,11 @@ class _Pages:
             (r"^/-/ledger/(?P<sheet>site|report)\.css$", self.sheet),
             (r"^/ledger(?P<rest>(/[^.]+)?)\.csv$", self.csv),
         ]
+
+    @_hook
+    def prepare_connection(self, conn: sqlite3.Connection) -> None:
+        """Limit what one query can make of nothing, so that a link which somebody sent cannot fill the memory."""
+        conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
 
     @_hook
     def prepare_jinja2_environment(self, env: Any) -> None:

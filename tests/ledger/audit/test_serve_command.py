@@ -384,6 +384,7 @@ def test_csv_has_no_formulas(visit: Visit, ledger: Ledger, path: Path, monkeypat
     assert {row["actor"] for row in found} == {"'@SUM(1)"}
     asked = pages.get("/ledger.csv", params={"sql": "select actor from acts where entry = :n", "n": "9"})
     assert asked.text == "actor\n'@SUM(1)\n"
+    assert pages.get("/ledger.csv", params={"sql": 'select 1 as "=1+1"'}).text == "'=1+1\n1\n"
     assert "'@SUM(1)" in pages.get("/ledger/acts/9.csv").text
     assert pages.get("/ledger.csv?sql=drop+table+acts").status_code == 400
 
@@ -401,6 +402,10 @@ def test_sql_reaches_the_tables_and_changes_nothing(visit: Visit, study: Path) -
         assert asked(sql).status_code == 400
     endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n"
     assert asked(endless).status_code == 400
+    # One text of gigabytes takes no time, and all memory.
+    assert asked("select length(hex(zeroblob(10000000))) as n").status_code == 400
+    assert asked("select length(printf('%.*c', 900000000, 'x')) as n").json() == [{"n": None}]
+    assert asked("select length(hex(zeroblob(5000000))) as n").json() == [{"n": 10_000_000}]
     assert _site._SETTINGS["sql_time_limit_ms"] <= 3000  # for whoever names no limit
     assert study.read_bytes() == before
 
