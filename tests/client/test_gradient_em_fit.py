@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ import bursar
 from bursar_proto.v1 import fit_pb2, types_pb2
 from tests import asking
 from tests.client.conftest import height_and_weight
-from tests.client.line import Line, array, to_model
+from tests.client.line import Line, array
 
 SPEND = bursar.rho(0.1)
 SYMMETRIC: dict[str, Any] = {"model": "symmetric_mixture", "spend": SPEND}
@@ -236,36 +236,3 @@ def test_columns_that_there_are_not_are_refused(toy: bursar.Dataset) -> None:
             with pytest.raises(bursar.InvalidRequestError, match="numeric column"):
                 call(**{**LINES, **change})
     assert toy.releases() == []
-
-
-def _cut(message: types_pb2.Tensor) -> None:
-    del message.values[-1]
-
-
-@pytest.mark.parametrize("ask", EVERY)
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda model: model.ClearField("model"),
-        lambda model: model.ClearField("variant"),
-        lambda model: model.ClearField("coefficients"),
-        lambda model: model.ClearField("noise_std"),
-        lambda model: model.ClearField("iterates"),
-        lambda model: model.ClearField("averaged"),
-        lambda model: _cut(model.coefficients),
-        lambda model: _cut(model.noise_std),
-        lambda model: model.columns.append("age"),
-        lambda model: model.scales.CopyFrom(tensor([1.0])),
-        lambda model: model.radii.counts.CopyFrom(tensor([1.0])),
-        lambda model: model.coefficient_errors.CopyFrom(tensor([[np.nan]])),
-        lambda model: model.coefficients.CopyFrom(tensor(np.zeros((3, 1)))),
-        lambda model: model.noise_std.CopyFrom(tensor(np.zeros((0, 2)))),
-    ],
-)
-def test_what_is_no_model_is_the_servers_error(
-    server: Line, toy: bursar.Dataset, ask: dict[str, Any], spoil: Callable[[fit_pb2.GradientEMModel], None]
-) -> None:
-    """Not a model that answers nonsense."""
-    server.changes["FitService/FitGradientEM"] = to_model(spoil)
-    with pytest.raises(bursar.ServerError):
-        asking.fit(toy, bursar.GradientEM, **ask)

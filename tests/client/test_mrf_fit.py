@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -11,9 +10,8 @@ import numpy as np
 import pytest
 
 import bursar
-from bursar_proto.v1 import fit_pb2, types_pb2
 from tests import asking
-from tests.client.line import Line, to_model
+from tests.client.line import Line
 
 PAIRS = [("group", "weight"), ("spring", "weight")]
 SEASONS = ("spring", "summer", "autumn")
@@ -259,67 +257,3 @@ def test_progress_counts_tables_and_the_estimate(toy: bursar.Dataset, capsys: py
     """The count is the same whoever estimates."""
     asking.fit(toy, bursar.MRF, **ASK, progress=True)
     assert re.search(r"\b(\d+)/\1\b", capsys.readouterr().err)
-
-
-def _cut(tensor: types_pb2.Tensor) -> None:
-    del tensor.values[-1]
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda model: model.ClearField("estimator"),
-        lambda model: setattr(model, "inference", 9),
-        lambda model: model.ClearField("unit_weights"),
-        lambda model: model.ClearField("variables"),
-        lambda model: model.variables[1].states.append("control"),
-        lambda model: model.variables[1].states.append("another"),
-        lambda model: _cut(model.tables[0].counts),
-        lambda model: setattr(model.tables[0], "noise_std", -1.0),
-    ],
-)
-@pytest.mark.parametrize("estimated_by", ["client", "server"])
-def test_what_is_no_model_is_the_servers_error(
-    server: Line,
-    toy: bursar.Dataset,
-    spoil: Callable[[fit_pb2.MRFModel], None],
-    estimated_by: Literal["client", "server"],
-) -> None:
-    """Not a model that answers nonsense."""
-    check_spoilt(server, toy, spoil, estimated_by)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "estimated_by"),
-    [
-        (lambda model: model.ClearField("inference"), "server"),
-        (lambda model: _cut(model.potentials[0].marginal), "server"),
-        (lambda model: setattr(model, "log_partition", float("nan")), "server"),
-        (lambda model: model.potentials[0].columns.append("nobody"), "client"),
-        (lambda model: model.ClearField("tables"), "client"),
-        (lambda model: model.tables[0].columns.pop(), "client"),
-        (lambda model: setattr(model, "homogeneous_chain", True), "client"),
-        (lambda model: setattr(model.unestimated, "regularization", float("nan")), "client"),
-        (lambda model: model.variables[0].states.extend(map(str, range(2**21))), "client"),
-    ],
-)
-def test_what_cannot_be_learnt_is_the_servers_error(
-    server: Line,
-    toy: bursar.Dataset,
-    spoil: Callable[[fit_pb2.MRFModel], None],
-    estimated_by: Literal["client", "server"],
-) -> None:
-    """Numbers that no estimate has, tables that no estimate can be made from, and more memory than a server has."""
-    check_spoilt(server, toy, spoil, estimated_by)
-
-
-def check_spoilt(
-    server: Line,
-    toy: bursar.Dataset,
-    spoil: Callable[[fit_pb2.MRFModel], None],
-    estimated_by: Literal["client", "server"],
-) -> None:
-    """A changed answer is an error of its own."""
-    server.changes["FitService/FitMRF"] = to_model(spoil)
-    with pytest.raises(bursar.ServerError):
-        asking.fit(toy, bursar.MRF, **ASK, estimated_by=estimated_by)

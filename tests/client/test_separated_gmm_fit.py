@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from bursar_models import CovarianceType, cholesky_factors, reshaped_covariances
 from bursar_proto.v1 import fit_pb2, types_pb2
 from tests import asking
 from tests.client.conftest import height_and_weight
-from tests.client.line import Line, array, to_model
+from tests.client.line import Line, array
 
 ASK: dict[str, Any] = {"n_components": 2, "sigma_min": 1.0, "sigma_max": 20.0, "spend": bursar.rho(1)}
 MORE: dict[str, Any] = {**ASK, "n_components": 4}
@@ -282,37 +281,6 @@ def test_errors_are_read_only_and_those_of_their_model() -> None:
     assert (bare.found_, bare.mean_errors_, bare.weight_errors_, bare.covariance_errors_) == (None, None, None, None)
     with pytest.raises(ValueError, match=r"separation: expected mean_errors of shape \(1, 2\), got \(2, 2\)"):
         bursar.GaussianMixture(np.ones(1), np.zeros((1, 2)), np.ones(1), **shared)
-
-
-def _cut(message: types_pb2.Tensor) -> None:
-    del message.values[-1]
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda model: model.ClearField("found"),
-        lambda model: model.ClearField("covariance_type"),
-        lambda model: model.ClearField("weights"),
-        lambda model: model.ClearField("means"),
-        lambda model: model.ClearField("covariances"),
-        lambda model: model.ClearField("mean_errors"),
-        lambda model: model.ClearField("weight_errors"),
-        lambda model: model.ClearField("covariance_errors"),
-        lambda model: model.means.CopyFrom(types_pb2.Tensor(values=[1.0])),
-        lambda model: model.mean_errors.CopyFrom(tensor(np.full((2, 2), -1.0))),
-        lambda model: model.columns.append("age"),
-        lambda model: _cut(model.means),
-        lambda model: setattr(model, "covariance_type", 99),
-    ],
-)
-def test_what_is_no_model_is_the_servers_error(
-    server: Line, toy: bursar.Dataset, spoil: Callable[[fit_pb2.SeparatedGMM], None]
-) -> None:
-    """Not a model that answers nonsense."""
-    server.changes["FitService/FitSeparatedGMM"] = to_model(spoil)
-    with pytest.raises(bursar.ServerError):
-        asking.fit(toy, bursar.SeparatedGMM, **ASK)
 
 
 def test_more_components_than_were_asked_for_are_the_servers_error(server: Line, toy: bursar.Dataset) -> None:

@@ -393,43 +393,6 @@ def test_a_rolled_back_ledger_is_noticed_by_what_is_free(
     assert len(server.sketch_requests) == 1
 
 
-def set_sketch(**values: Any) -> Any:
-    """Changes fields of the sketch, or of its frequencies."""
-
-    def change(model: fit_pb2.SketchModel) -> None:
-        for name, value in values.items():
-            message = model.sketch if name in fit_pb2.Sketch.DESCRIPTOR.fields_by_name else model.sketch.frequencies
-            setattr(message, name, value)
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda model: model.ClearField("sketch"), "no sketch, nor what was to be decoded"),
-        (set_sketch(digest=bytes(32)), "draws other frequencies for the public seed"),
-        (set_sketch(digest=b""), "draws other frequencies for the public seed"),
-        (set_sketch(m=63), "draws other frequencies for the public seed"),
-        (set_sketch(d=2**31), r"no valid sketch: frequencies.d: expected 2"),
-        (set_sketch(m=0), "no valid sketch: m: expected"),
-        (set_sketch(law=0), "install a newer bursar"),
-        (set_sketch(structure=9), "install a newer bursar"),
-        (set_sketch(signature=0), "install a newer bursar"),
-        (set_sketch(noise_std=-1.0), "no valid sketch: noise_std"),
-        (lambda model: model.sketch.sums.values.pop(), "values for an array of shape"),
-        (lambda model: model.sketch.unit.values.__setitem__(0, 0.0), "no valid sketch: unit"),
-    ],
-)
-def test_a_sketch_that_is_none_is_the_servers_error(
-    server: Line, toy: bursar.Dataset, change: Any, message: str
-) -> None:
-    """Frequencies that this client draws otherwise above all: everything decoded from them would be wrong."""
-    server.changes["FitService/FitSketchKMeans"] = to_model(change)
-    with pytest.raises(bursar.ServerError, match=message):
-        asking.fit(toy, bursar.SketchKMeans, **ASK)
-
-
 def test_a_missing_sketch_is_the_servers_error(server: Line, toy: bursar.Dataset) -> None:
     """A request for the sketch alone is tried."""
     server.changes["FitService/FitSketchKMeans"] = to_model(lambda model: model.ClearField("sketch"))

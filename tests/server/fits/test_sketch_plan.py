@@ -38,28 +38,16 @@ def refused(request: fit_pb2.FitSketchKMeansRequest, released: Any = nothing_rel
 
 
 WRONG_NEW: list[tuple[str, dict[str, Any]]] = [
-    ("spend", {"spend": types_pb2.Spend()}),
     ("spend", {"spend": None}),
-    *(("spend.rho", {"spend": types_pb2.Spend(rho=x)}) for x in (0.0, -1.0, NAN, INF)),
-    *(("spend.epsilon", {"spend": types_pb2.Spend(epsilon=x)}) for x in (0.0, -1.0, NAN, INF)),
-    ("spend", {"spend": types_pb2.Spend(rho=1e-40)}),
-    ("spend", {"spend": types_pb2.Spend(epsilon=1e-40)}),
-    ("columns[1]", {"columns": ["x0", "salary"]}),
-    ("columns", {"columns": ["x0", "x0"]}),
     ("n_clusters", {"n_clusters": 257}),
     ("n_clusters", {"n_clusters": 101}),
     ("n_init", {"n_init": 101}),
     ("n_clusters", {"n_clusters": 256, "new_sketch": {"n_frequencies": MAX_FREQUENCIES, "sigma": 0.1}}),
     ("n_init", {"n_clusters": 64, "n_init": 100, "new_sketch": {"n_frequencies": MAX_FREQUENCIES, "sigma": 0.1}}),
-    ("decoding", {"decoding": 77}),
-    *((f"new_sketch.{field}", {"new_sketch": {field: 77}}) for field in ("law", "structure", "signature", "units")),
     ("new_sketch.n_frequencies", {"new_sketch": {"n_frequencies": MAX_FREQUENCIES + 1}}),
     ("new_sketch.frequencies_per_row", {"new_sketch": {"frequencies_per_row": 101}}),
-    *(("new_sketch.sigma", {"new_sketch": {"sigma": x}}) for x in (0.0, -1.0, 1e-5, 1e5, NAN, INF)),
-    *(
-        ("new_sketch.pilot.share", {"new_sketch": {"pilot": fit_pb2.PilotSketch(share=x)}})
-        for x in (0.01, 0.6, -0.1, NAN)
-    ),
+    *(("new_sketch.sigma", {"new_sketch": {"sigma": x}}) for x in (0.0, -1.0, 1e-5, 1e5)),
+    *(("new_sketch.pilot.share", {"new_sketch": {"pilot": fit_pb2.PilotSketch(share=x)}}) for x in (0.01, 0.6, -0.1)),
     *(
         ("new_sketch.pilot.n_frequencies", {"new_sketch": {"pilot": fit_pb2.PilotSketch(n_frequencies=x)}})
         for x in (15, 513)
@@ -75,14 +63,6 @@ WRONG_NEW: list[tuple[str, dict[str, Any]]] = [
 def test_wrong_field_of_a_new_sketch_is_named(field: str, fields: dict[str, Any]) -> None:
     """The refusal has the field's name, once, before any price is known."""
     assert field in refused(new_request(**fields))
-
-
-def test_all_wrong_fields_are_named_at_once() -> None:
-    """An analyst mends a request in one go."""
-    request = new_request(
-        n_clusters=300, columns=["nobody"], spend=types_pb2.Spend(rho=NAN), new_sketch={"sigma": -1.0}
-    )
-    assert set(refused(request)) == {"n_clusters", "columns[0]", "spend.rho", "new_sketch.sigma"}
 
 
 @pytest.mark.parametrize(
@@ -458,8 +438,3 @@ def test_parameters_say_what_an_auditor_wants() -> None:
     assert parameters["pilot"]["n_frequencies"] == 64
     assert parameters["pilot"]["public_seed"] != str(2**63)
     assert plan().parameters["sigma"] == 0.1
-
-
-def test_a_long_list_of_wrong_columns_gets_a_short_answer() -> None:
-    """The answer does not grow with the request."""
-    assert refused(new_request(columns=["nobody"] * 100_000)) == ["columns"]
