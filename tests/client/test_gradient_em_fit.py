@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -157,76 +156,6 @@ def test_features_that_may_be_null_are_for_the_model_that_has_them_missing(serve
         with pytest.raises(bursar.InvalidRequestError):  # nothing is left to explain the target
             ask(**LINES)
     assert [list(request.columns) for request in server.gradient_em_requests] == [["height"], ["weight"], []]
-
-
-def test_earlier_models_are_starts(server: Line, toy: bursar.Dataset) -> None:
-    """Their numbers are sent, for nothing more than what the new fit costs."""
-    symmetric = asking.fit(toy, bursar.GradientEM, **SYMMETRIC)
-    gaussians, line = (
-        asking.fit(toy, bursar.GradientEM, **GAUSSIANS, n_components=3),
-        asking.fit(toy, bursar.GradientEM, **MISSING),
-    )
-    lines, mirrored = (
-        asking.fit(toy, bursar.GradientEM, **LINES),
-        asking.fit(toy, bursar.GradientEM, **LINES, symmetric=True),
-    )
-    clusters = toy.fit(bursar.DPEM(n_components=3, mode="kmeans"), spend=SPEND)
-    starts: list[tuple[dict[str, Any], Any, fit_pb2.GradientStart]] = [
-        (SYMMETRIC, symmetric, fit_pb2.GradientStart(coefficients=tensor([symmetric.beta_]))),
-        (
-            {**GAUSSIANS, "n_components": 3},
-            gaussians,
-            fit_pb2.GradientStart(coefficients=tensor(gaussians.means_), weights=tensor(gaussians.weights_)),
-        ),
-        (
-            {**GAUSSIANS, "n_components": 3},
-            clusters,
-            fit_pb2.GradientStart(coefficients=tensor(clusters.cluster_centers_), weights=tensor(clusters.weights_)),
-        ),
-        (
-            LINES,
-            lines,
-            fit_pb2.GradientStart(
-                coefficients=tensor(lines.coef_), intercepts=tensor(lines.intercept_), weights=tensor(lines.weights_)
-            ),
-        ),
-        ({**LINES, "symmetric": True}, mirrored, fit_pb2.GradientStart(coefficients=tensor(mirrored.coef_[:1]))),
-        (
-            MISSING,
-            line,
-            fit_pb2.GradientStart(coefficients=tensor([line.coef_]), intercepts=tensor([line.intercept_])),
-        ),
-    ]
-    for ask, start, expected in starts:
-        asking.fit(toy, bursar.GradientEM, **ask, start=start)
-        assert server.gradient_em_requests[-1].given == expected
-
-
-def test_a_model_of_something_else_is_no_start(toy: bursar.Dataset) -> None:
-    """Another kind, other columns, another target, or not symmetric where that is needed."""
-    symmetric, lines = asking.fit(toy, bursar.GradientEM, **SYMMETRIC), asking.fit(toy, bursar.GradientEM, **LINES)
-    line = asking.fit(toy, bursar.GradientEM, **MISSING)
-    for ask, start, message in [
-        (GAUSSIANS, symmetric, "must be a GaussianMixture or a KMeans for model='gaussian_mixture'"),
-        (MISSING, lines, "must be a LinearRegression"),
-        ({**SYMMETRIC, "columns": ["weight", "height"]}, symmetric, "is a model of columns"),
-        (LINES, replace(lines, target="height"), "explains 'height', and this model 'weight'"),
-        (MISSING, replace(line, target="height"), "explains 'height'"),
-        ({**LINES, "symmetric": True}, lines, "must be a symmetric model"),
-    ]:
-        with pytest.raises(bursar.InvalidRequestError, match=message):
-            asking.fit(toy, bursar.GradientEM, **ask, start=start)
-    # Without names the caller knows best.
-    asking.fit(toy, bursar.GradientEM, **LINES, start=replace(lines, columns=(), target=""))
-
-
-def test_a_start_has_only_what_the_new_model_has(server: Line, toy: bursar.Dataset) -> None:
-    """No intercepts for one without, and no component of weight 0, which would never get a row."""
-    lines = asking.fit(toy, bursar.GradientEM, **LINES)
-    asking.fit(toy, bursar.GradientEM, **LINES, start=lines, fit_intercept=False)
-    assert not server.gradient_em_requests[-1].given.HasField("intercepts")
-    asking.fit(toy, bursar.GradientEM, **LINES, start=replace(lines, weights_=[1.0, 0.0]))
-    assert server.gradient_em_requests[-1].given.weights == tensor([1.0, 1e-3])
 
 
 def test_columns_that_there_are_not_are_refused(toy: bursar.Dataset) -> None:

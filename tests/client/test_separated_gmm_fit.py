@@ -13,7 +13,7 @@ import pytest
 import bursar
 from bursar.testing import Server
 from bursar_models import CovarianceType, cholesky_factors, reshaped_covariances
-from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_proto.v1 import types_pb2
 from tests import asking
 from tests.client.conftest import height_and_weight
 from tests.client.line import Line, array
@@ -155,58 +155,6 @@ def test_what_the_server_refuses_names_the_field(toy: bursar.Dataset, change: di
         with pytest.raises(bursar.InvalidRequestError, match=message):
             call(toy, bursar.SeparatedGMM, **{**ASK, **change})
     assert toy.releases() == []
-
-
-def test_what_was_found_starts_other_fits_for_nothing(server: Line, toy: bursar.Dataset) -> None:
-    """Its numbers are sent, in the shape of the covariances that the new fit has."""
-    found = asking.fit(toy, bursar.SeparatedGMM, **MORE)
-    toy.fit(bursar.DPEM(n_components=2, start=found), spend=bursar.rho(0.1))
-    assert server.requests[-1].given == fit_pb2.StartGiven(
-        weights=tensor(found.weights_), means=tensor(found.means_), covariances=tensor(found.covariances_)
-    )
-
-    def shaped(wanted: CovarianceType) -> Any:
-        return reshaped_covariances(found.covariances_, found.weights_, 2, given="full", wanted=wanted)
-
-    shapes: list[tuple[dict[str, Any], Any]] = [
-        ({"covariance_type": "tied"}, shaped("tied")),
-        ({"covariance_type": "diag"}, shaped("diag")),
-        ({"covariance_type": "spherical"}, shaped("spherical")),
-        ({"mode": "kmeans"}, shaped("spherical")),
-    ]
-    for change, covariances in shapes:
-        asking.fit(toy, bursar.DPEM, n_components=2, spend=bursar.rho(0.1), start=found, **change)
-        assert server.requests[-1].given.covariances == tensor(covariances)
-    toy.fit(bursar.GradientEM(model="gaussian_mixture", n_components=2, start=found), spend=bursar.rho(0.1))
-    assert server.gradient_em_requests[-1].given.coefficients == tensor(found.means_)
-
-
-def test_a_start_has_the_columns_and_the_components_of_the_fit(server: Line, toy: bursar.Dataset) -> None:
-    """Fewer components than a fit has are refused with their number, before anything is sent."""
-    found = asking.fit(toy, bursar.SeparatedGMM, **MORE)
-    with pytest.raises(bursar.InvalidRequestError, match="start: found 2 components; ask for n_components=2, got 4"):
-        toy.fit(bursar.DPEM(n_components=4, start=found), spend=bursar.rho(0.1))
-    with pytest.raises(bursar.InvalidRequestError, match="is a model of columns"):
-        toy.fit(bursar.DPEM(n_components=2, columns=["weight", "height"], start=found), spend=bursar.rho(0.1))
-    assert server.requests == []
-    # Without names the caller knows best.
-    toy.fit(
-        bursar.DPEM(n_components=2, columns=["weight", "height"], start=replace(found, columns=())),
-        spend=bursar.rho(0.1),
-    )
-
-
-def test_mixtures_of_other_fits_start_by_their_numbers(server: Line, toy: bursar.Dataset) -> None:
-    """Only a mixture of the same method is known to the server under its entry."""
-    spend = bursar.rho(0.1)
-    own = toy.fit(bursar.DPEM(n_components=2), spend=spend)
-    gradient = toy.fit(bursar.GradientEM(model="gaussian_mixture", n_components=2), spend=spend)
-    sketched = toy.fit(bursar.SketchKMeans(n_clusters=2, decoding="mixture"), spend=spend)
-    for start, kind in ((own, "released"), (gradient, "given"), (sketched, "given")):
-        toy.fit(bursar.DPEM(n_components=2, start=start), spend=spend)
-        assert server.requests[-1].WhichOneof("start") == kind
-    with pytest.raises(bursar.InvalidRequestError, match="start: has 2 components; ask for n_components=2, got 3"):
-        toy.fit(bursar.DPEM(n_components=3, start=gradient), spend=spend)
 
 
 @pytest.mark.parametrize("given", ["full", "tied", "diag", "spherical"])
