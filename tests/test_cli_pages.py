@@ -30,15 +30,6 @@ def test_the_reference_is_current(name: str) -> None:
     assert text == page(text, PAGES[name])
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_command_is_documented(name: str) -> None:
-    """Each has a heading of its own."""
-    text = (DOCS / name).read_text(encoding="utf-8")
-    paths = [" ".join(path) for program, main in PAGES[name].items() for path in commands(main, (program,))]
-    assert len(paths) > 6
-    assert [path for path in paths if f"\n### {path}\n" not in text] == []
-
-
 def test_every_program_that_is_installed_has_a_page() -> None:
     """Those of pyproject.toml, and no others."""
     text = (DOCS.parent / "pyproject.toml").read_text(encoding="utf-8")
@@ -62,7 +53,7 @@ def test_every_command_and_option_says_what_it_is_for(name: str) -> None:
     """Nobody has to guess."""
     for path in commands(PROGRAMS[name], (name,)):
         command = _command(path)
-        assert command.help, path
+        assert len((command.help or "").split()) > 4, path
         assert [p.name for p in command.params if isinstance(p, click.Option) and not p.help] == [], path
 
 

@@ -37,13 +37,13 @@ def _load(tmp_path: Path, text: str = "", **overrides: object) -> Config:
 def test_the_environment_wins_over_the_file_and_the_command_line_over_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Setting by setting, within tables, too; lists are JSON."""
+    """Setting by setting, within tables, too; lists are JSON, and an override that is None is none."""
     file = "fit_workers = 3\nqueue_length = 4\n[limits]\ncomponents = 5\ncolumns = 6\n"
     monkeypatch.setenv("BURSAR_SERVER_QUEUE_LENGTH", "7")
     monkeypatch.setenv("BURSAR_SERVER_LIMITS__COLUMNS", "8")
     monkeypatch.setenv("BURSAR_SERVER_CHECKPOINTS__PLACES", '["stdout"]')
     monkeypatch.setenv("BURSAR_SERVER_REFLECTION", "false")
-    config = _load(tmp_path, file, fit_workers=9)
+    config = _load(tmp_path, file, fit_workers=9, queue_length=None)
     assert (config.fit_workers, config.queue_length, config.reflection) == (9, 7, False)
     assert (config.limits.components, config.limits.columns) == (5, 8)
     assert config.checkpoints.places == ("stdout",)

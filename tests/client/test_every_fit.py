@@ -50,13 +50,27 @@ def test_a_preview_sends_what_the_fit_sends(server: Line, toy: bursar.Dataset, n
 
 @pytest.mark.parametrize("name", ASKS)
 def test_the_same_request_gets_the_same_model(server: Line, toy: bursar.Dataset, name: str) -> None:
-    """A broken stream and a repeated request_id make one debit."""
-    server.break_next()
-    first, again = (asking.fit(toy, REQUESTS[name], **ASKS[name], spend=SPEND, request_id="mine") for _ in range(2))
-    assert again.receipt.replayed
+    """Streams that break, and a repeated request_id, make one debit; the repetition knows that it is one."""
+    first = asking.fit(toy, REQUESTS[name], **ASKS[name], spend=SPEND)
+    server.break_next(2)
+    again = asking.fit(toy, REQUESTS[name], **ASKS[name], spend=SPEND, request_id=first.receipt.request_id)
+    assert (first.receipt.replayed, again.receipt.replayed) == (False, True)
+    assert first.receipt == again.receipt
     assert {**first.to_dict(), "receipt": None} == {**again.to_dict(), "receipt": None}
-    assert len(server.careful) == 3
+    sent = server.sent(type(BY_NAME[name].message(REQUESTS[name](**ASKS[name]), toy._asked(SPEND, "x"))))
+    assert sent == [sent[0]] * 4
     assert [release.method for release in toy.releases()] == [BY_NAME[name].method]
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_what_the_server_refuses_names_the_field(toy: bursar.Dataset, name: str) -> None:
+    """The refusal comes before the debit, of a fit as of its preview."""
+    columns = {"cliques": [("age", "weight")]} if name == "mrf" else {"columns": ["age"]}
+    for call in (asking.fit, asking.preview):
+        with pytest.raises(bursar.InvalidRequestError, match=r"no .*column of .*this name") as caught:
+            call(toy, REQUESTS[name], **{**ASKS[name], **columns}, spend=SPEND)
+        assert caught.value.violations[0][0] in ("columns[0]", "cliques[0].columns[0]")
+    assert toy.releases() == []
 
 
 WRONG_SPENDS: list[tuple[str, dict[str, Any]]] = [

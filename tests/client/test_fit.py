@@ -101,17 +101,6 @@ def test_a_fit_starts_where_it_is_told(server: Line, toy: bursar.Dataset) -> Non
     assert list(given.covariances.shape) == [2, 2]
 
 
-def test_a_broken_stream_is_asked_for_again(server: Line, toy: bursar.Dataset) -> None:
-    """The same request_id is sent, so that it is paid once; the caller sees a model."""
-    server.break_next(2)
-    model = asking.fit(toy, bursar.DPEM, **ASK)
-    assert model.n_components == 2
-    assert len(server.requests) == 3
-    assert len({request.request_id for request in server.requests}) == 1
-    assert model.receipt is not None
-    assert model.receipt.replayed
-
-
 def test_a_stream_that_keeps_breaking_can_be_resumed(server: Line, toy: bursar.Dataset) -> None:
     """The error has the request_id, and asking with it gets the model under the same entry."""
     server.break_next(3)
@@ -122,16 +111,6 @@ def test_a_stream_that_keeps_breaking_can_be_resumed(server: Line, toy: bursar.D
     assert model.receipt is not None
     assert [release.entry for release in toy.releases()] == [model.receipt.entry]
     assert server.requests[-1] == server.requests[0]
-
-
-def test_a_repeated_request_is_the_same_release(toy: bursar.Dataset) -> None:
-    """The same request_id twice gives equal receipts; the second knows that it is a repetition."""
-    first, second = (asking.fit(toy, bursar.DPEM, **ASK, request_id="again") for _ in range(2))
-    assert first.receipt == second.receipt
-    assert first.receipt is not None
-    assert second.receipt is not None
-    assert (first.receipt.replayed, second.receipt.replayed) == (False, True)
-    np.testing.assert_array_equal(first.means_, second.means_)
 
 
 @pytest.mark.parametrize(

@@ -156,12 +156,3 @@ def test_features_that_may_be_null_are_for_the_model_that_has_them_missing(serve
         with pytest.raises(bursar.InvalidRequestError):  # nothing is left to explain the target
             ask(**LINES)
     assert [list(request.columns) for request in server.gradient_em_requests] == [["height"], ["weight"], []]
-
-
-def test_columns_that_there_are_not_are_refused(toy: bursar.Dataset) -> None:
-    """The refusal comes before anything is debited."""
-    for change in ({"target": "group"}, {"features": ["age"]}):
-        for call in (partial(asking.fit, toy, bursar.GradientEM), partial(asking.preview, toy, bursar.GradientEM)):
-            with pytest.raises(bursar.InvalidRequestError, match="numeric column"):
-                call(**{**LINES, **change})
-    assert toy.releases() == []

@@ -118,17 +118,6 @@ def test_a_chain_repeats_its_transitions(toy: bursar.Dataset) -> None:
     np.testing.assert_allclose(average, model.marginals_[1])
 
 
-def test_a_model_makes_synthetic_tables_with_the_original_categories(toy: bursar.Dataset) -> None:
-    """Tables are pandas or Arrow; numbers are within their bins."""
-    model = asking.fit(toy, bursar.MRF, **ASK)
-    frame = model.sample(200, random_state=1)
-    assert list(frame["group"].cat.categories) == ["control", "treated"]
-    assert frame["weight"].between(30, 150).all()
-    assert set(frame["spring"]) == {"well", "ill", "unknown"}
-    assert model.sample(3, random_state=1, output="arrow").column_names == ["weight", "group", "spring"]
-    assert np.isfinite(model.score(frame))
-
-
 def test_a_chain_is_a_value() -> None:
     """Lists and tuples make the same one."""
     assert bursar.Chain(list(SEASONS)) == bursar.Chain(SEASONS)

@@ -141,22 +141,6 @@ def test_a_preview_without_a_preflight_says_nothing_of_it(server: Line, toy: bur
     assert "about rho" not in repr(two)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"columns": ["age"]}, r"columns\[0\]: no numeric column of dataset 'apart' has this name"),
-        ({"n_components": 33}, "n_components: expected 1 to 32"),
-        ({"radius": 0.5}, "radius: expected sigma_min, 1.0, or more"),
-    ],
-)
-def test_what_the_server_refuses_names_the_field(toy: bursar.Dataset, change: dict[str, Any], message: str) -> None:
-    """The refusal comes before the debit."""
-    for call in (asking.fit, asking.preview):
-        with pytest.raises(bursar.InvalidRequestError, match=message):
-            call(toy, bursar.SeparatedGMM, **{**ASK, **change})
-    assert toy.releases() == []
-
-
 @pytest.mark.parametrize("given", ["full", "tied", "diag", "spherical"])
 @pytest.mark.parametrize("wanted", ["full", "tied", "diag", "spherical"])
 def test_covariances_take_another_shape(given: CovarianceType, wanted: CovarianceType) -> None:

@@ -114,14 +114,6 @@ def test_the_template_of_the_settings_is_the_defaults(tmp_path: Path) -> None:
     assert Config.load(path) == Config()
 
 
-def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
-    """An override that is None is none."""
-    path = tmp_path / "config.toml"
-    path.write_text("fit_workers = 3\nqueue_length = 5\n")
-    config = Config.load(path, fit_workers=4, queue_length=None)
-    assert (config.fit_workers, config.queue_length) == (4, 5)
-
-
 @pytest.mark.parametrize(
     ("text", "named"),
     [
