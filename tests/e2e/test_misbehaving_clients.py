@@ -102,6 +102,8 @@ def _tensor(*values: float, shape: tuple[int, ...]) -> types_pb2.Tensor:
     return types_pb2.Tensor(shape=shape, values=values)
 
 
+_MEANS = _tensor(0.1, 1.0, 0.2, 2.0, shape=(2, 2))
+
 REFUSED: dict[str, tuple[fit_pb2.FitDPEMRequest, str, str]] = {
     "sends NaN as its spend": (_request(spend=types_pb2.Spend(rho=NAN)), "INVALID_ARGUMENT", "spend"),
     "sends an infinite epsilon": (_request(spend=types_pb2.Spend(epsilon=INF)), "INVALID_ARGUMENT", "spend"),
@@ -148,6 +150,32 @@ def test_a_bad_request_is_refused_and_costs_nothing(client: Client, does: str) -
     assert any(named in name for name in names), names
     assert client.spent == before
     _tell(does, f"`{found}` {', '.join(dict.fromkeys(names))}", "nothing")
+
+
+DOUBLES: tuple[Callable[[float], fit_pb2.FitDPEMRequest], ...] = (
+    lambda x: _request(spend=types_pb2.Spend(rho=x)),
+    lambda x: _request(spend=types_pb2.Spend(epsilon=x)),
+    lambda x: _request(spend=types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(epsilon=x, delta=1e-6))),
+    lambda x: _request(spend=types_pb2.Spend(epsilon_delta=types_pb2.EpsilonDelta(epsilon=0.1, delta=x))),
+    lambda x: _request(clip_radius=x),
+    lambda x: _request(estimator=2, prior=fit_pb2.GaussianPrior(concentration=x)),
+    lambda x: _request(estimator=2, prior=fit_pb2.GaussianPrior(kappa=x)),
+    lambda x: _request(estimator=2, prior=fit_pb2.GaussianPrior(nu=x)),
+    lambda x: _request(estimator=2, prior=fit_pb2.GaussianPrior(scale=x)),
+    lambda x: _request(given=fit_pb2.StartGiven(means=_tensor(0.1, x, 0.0, 0.0, shape=(2, 2)))),
+    lambda x: _request(given=fit_pb2.StartGiven(means=_MEANS, weights=_tensor(x, 0.5, shape=(2,)))),
+    lambda x: _request(given=fit_pb2.StartGiven(means=_MEANS, covariances=_tensor(*[x] * 8, shape=(2, 2, 2)))),
+)
+
+
+@pytest.mark.parametrize("where", range(len(DOUBLES)))
+@pytest.mark.parametrize("value", [NAN, INF, -INF, -1e308])
+def test_no_number_of_a_request_may_be_without_sense(client: Client, where: int, value: float) -> None:
+    """Every double of the contract is checked before the debit; nothing is debited and nothing breaks."""
+    before = client.spent
+    found, names = _refusal(lambda: client.fit(DOUBLES[where](value)))
+    assert (found, bool(names)) == ("INVALID_ARGUMENT", True)
+    assert client.spent == before
 
 
 WITHOUT_ACCESS: dict[str, tuple[Metadata, str]] = {
