@@ -241,6 +241,12 @@ def array(tensor: types_pb2.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.f
     return np.array(tensor.values).reshape(tuple(tensor.shape))
 
 
+def tensor(values: object) -> types_pb2.Tensor:
+    """Return an array as a tensor of the wire."""
+    array = np.asarray(values, dtype=float)
+    return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())
+
+
 def when_released(ask: Callable[[], Any]) -> Any:
     """Return the answer to a question about a debit whose fit may still run."""
     until = time.monotonic() + 600

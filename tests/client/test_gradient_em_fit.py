@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 import bursar
-from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_proto.v1 import fit_pb2
 from tests import asking
 from tests.client.conftest import height_and_weight
-from tests.client.line import Line, array
+from tests.client.line import Line, array, tensor
 
 SPEND = bursar.rho(0.1)
 SYMMETRIC: dict[str, Any] = {"model": "symmetric_mixture", "spend": SPEND}
@@ -23,12 +23,6 @@ LINES: dict[str, Any] = {"model": "mixture_of_regressions", "spend": SPEND, "tar
 MISSING: dict[str, Any] = {"model": "missing_covariates", "spend": SPEND, "target": "weight"}
 EVERY = [SYMMETRIC, GAUSSIANS, LINES, MISSING]
 TYPES = [bursar.SymmetricMixture, bursar.GaussianMixture, bursar.MixtureOfRegressions, bursar.LinearRegression]
-
-
-def tensor(values: Any) -> types_pb2.Tensor:
-    """Return a tensor as the wire has it."""
-    array = np.asarray(values, dtype=float)
-    return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())
 
 
 @pytest.mark.parametrize(("ask", "kind"), list(zip(EVERY, TYPES, strict=True)))

@@ -15,6 +15,7 @@ from bursar_models import Frequencies
 from bursar_models.requests import REQUIRED, arguments
 from bursar_models.schema import NumericColumn
 from bursar_proto.v1 import fit_pb2, types_pb2
+from tests.client.line import tensor
 from tests.each import each
 
 COLUMNS = tuple(NumericColumn(name, "", 0.0, 1.0) for name in ("x", "y"))
@@ -137,12 +138,6 @@ def test_every_argument_reaches_the_message(kind: type[bursar.Request], name: st
     pairs = sent(kind, name)
     assert pairs, "no base goes with a value above"
     assert all(before != after for before, after in pairs)
-
-
-def tensor(values: Any) -> types_pb2.Tensor:
-    """Return a tensor as the wire has it."""
-    array = np.asarray(values, dtype=float)
-    return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())
 
 
 SEPARATED: dict[str, Any] = {"n_components": 2, "sigma_min": 1, "sigma_max": 20}

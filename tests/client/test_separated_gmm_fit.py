@@ -13,19 +13,12 @@ import pytest
 import bursar
 from bursar.testing import Server
 from bursar_models import CovarianceType, cholesky_factors, reshaped_covariances
-from bursar_proto.v1 import types_pb2
 from tests import asking
 from tests.client.conftest import height_and_weight
 from tests.client.line import Line, array
 
 ASK: dict[str, Any] = {"n_components": 2, "sigma_min": 1.0, "sigma_max": 20.0, "spend": bursar.rho(1)}
 MORE: dict[str, Any] = {**ASK, "n_components": 4}
-
-
-def tensor(values: Any) -> types_pb2.Tensor:
-    """Return a tensor as the wire has it."""
-    array = np.asarray(values, dtype=float)
-    return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())
 
 
 @pytest.fixture(scope="module")

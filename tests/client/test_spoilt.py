@@ -12,7 +12,7 @@ import bursar
 from bursar._fits import kind_of
 from bursar.testing import Server
 from bursar_proto.v1 import fit_pb2, types_pb2
-from tests.client.line import Line, to_model
+from tests.client.line import Line, tensor, to_model
 from tests.each import each
 
 PAIRS = [("group", "weight"), ("spring", "weight")]
@@ -43,12 +43,6 @@ def released(toys: Server) -> dict[str, Any]:
 def cut(tensor: types_pb2.Tensor) -> None:
     """Take the last number away."""
     del tensor.values[-1]
-
-
-def tensor(values: Any) -> types_pb2.Tensor:
-    """Return a tensor as the wire has it."""
-    array = np.asarray(values, dtype=float)
-    return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())
 
 
 def clear(*names: str) -> list[Callable[[Any], object]]:

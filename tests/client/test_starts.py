@@ -14,7 +14,8 @@ from bursar._fits import Asked, kind_of
 from bursar_models import Frequencies, GradientTrace, Separation, reshaped_covariances
 from bursar_models.budget import Price, Receipt, Remaining
 from bursar_models.schema import NumericColumn
-from bursar_proto.v1 import fit_pb2, types_pb2
+from bursar_proto.v1 import fit_pb2
+from tests.client.line import tensor
 from tests.each import each
 
 ASKED = Asked(dataset="toy", columns=[NumericColumn(name, "", 0.0, 9.0) for name in "xy"], spend=bursar.rho(0.1))
@@ -48,12 +49,6 @@ LINES = MADE.MixtureOfRegressions(
 )
 MIRRORED = replace(LINES, weights_=[0.5, 0.5], coef_=[[1.0], [-1.0]], intercept_=[0.0, 0.0], symmetric=True)
 LINE = MADE.LinearRegression(coef_=[1.0], intercept_=2.0, noise_std_=1.0, **OF_Y)
-
-
-def tensor(values: Any) -> types_pb2.Tensor:
-    """Return a tensor as the wire has it."""
-    array = np.asarray(values, dtype=float)
-    return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())
 
 
 def dpem(start: Any, **fields: Any) -> Any:

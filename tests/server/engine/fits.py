@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,23 +13,13 @@ from bursar_server.vault import (
     Engine,
     Meter,
     Rows,
-    Scores,
-    SelectionNoise,
     Session,
     SyntheticBudget,
     transformed,
 )
 from tests.conformance.requests import TABLE, VARIANTS, fit_of
 from tests.server.fits.running import ORDER, NoNoise
-
-
-@dataclass(frozen=True)
-class Best:
-    """Searches without chance: the first of the best candidates."""
-
-    def draw(self, scores: Scores, noise: SelectionNoise) -> tuple[int, int]:
-        """See `SearchSource`."""
-        return scores.locate(scores.counts(1).top, 0)
+from tests.server.vault.doubles import Best
 
 
 def planned(name: str) -> Any:

@@ -32,8 +32,6 @@ from bursar_server.vault import (
     EngineError,
     Factor,
     LocalEngine,
-    Scores,
-    SelectionNoise,
     Statistic,
     _statistic,
     exact_sum,
@@ -42,6 +40,7 @@ from bursar_server.vault._device import DeviceKernel, on_device
 from tests.server.fits import fielding, gradient, running, separated
 from tests.server.fits.fielding import variables
 from tests.server.fits.running import NoNoise, clusters
+from tests.server.vault.doubles import Best
 
 NAMESPACES = ["numpy", "array_api_strict", "torch", "torch:cuda", "cupy"]
 """The last three where they are installed, and have a device."""
@@ -234,14 +233,6 @@ def test_one_dimension_by_hand() -> None:
     assert exact_sum(statistic, ArrayRows(column[None]), 1).tolist() == in_plain_integers(statistic, column)
 
 
-class Best(NoNoise):
-    """Draws the first of the best, too."""
-
-    def draw(self, scores: Scores, noise: SelectionNoise) -> tuple[int, int]:
-        """See `SearchSource`."""
-        return scores.locate(scores.counts(1).top, 0)
-
-
 ROWS = clusters(600, 0, np.array([[-5.0, -5.0], [5.0, 5.0]]))
 STATES = fielding.rows_of(600)
 FITS: list[tuple[str, Callable[..., Any]]] = [
@@ -256,7 +247,7 @@ FITS: list[tuple[str, Callable[..., Any]]] = [
 def test_fits_ask_the_device(name: str, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole fit gives the same bytes with a device, which was asked; the parts of a forest are summed there, too."""
     blocks = [0]
-    here = run(source=Best(), search_source=Best())
+    here = run(source=NoNoise(), search_source=Best())
 
     def counted(kernel: Any, device: str) -> Any:
         run_there = on_device(kernel, device)
@@ -268,7 +259,7 @@ def test_fits_ask_the_device(name: str, run: Callable[..., Any], monkeypatch: py
         return there
 
     monkeypatch.setattr(_statistic, "on_device", counted)
-    assert run(source=Best(), search_source=Best(), device="numpy") == here
+    assert run(source=NoNoise(), search_source=Best(), device="numpy") == here
     assert blocks[0] > 0
 
 

@@ -15,8 +15,8 @@ from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits import BoundedColumn, InvalidFieldsError, Plan, PublicTable, dpem, separated_gmm, sketch
 from bursar_server.jobs.limits import judged
 from bursar_server.vault import CHUNK, ArrayRows, Log1p, transformed
-from tests.server.engine.fits import Best
 from tests.server.fits.running import Array, NoNoise, array, nothing_released, plan, request, run, session
+from tests.server.vault.doubles import Best
 
 LOG = types_pb2.TRANSFORM_LOG1P
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bursar_server.vault import (
-    Noise,
-    SelectionNoise,
-)
+from bursar_server.vault import Noise, Scores, SelectionNoise
 
 
 class Untouchable:
@@ -40,3 +37,11 @@ class Echo:
     def argmax(self, scores: NDArray[np.int64], noise: SelectionNoise) -> int:
         """Return the position of the largest score."""
         return int(scores.argmax())
+
+
+class Best:
+    """Searches without chance: the first of the best candidates."""
+
+    def draw(self, scores: Scores, noise: SelectionNoise) -> tuple[int, int]:
+        """See `SearchSource`."""
+        return scores.locate(scores.counts(1).top, 0)

@@ -48,7 +48,7 @@ from bursar_server.vault import (
 )
 from bursar_server.vault import _parts as parts
 from tests.each import each
-from tests.server.vault.doubles import Echo, Untouchable
+from tests.server.vault.doubles import Best, Echo, Untouchable
 
 AR, RO = Adjacency.ADD_REMOVE_ONE, Adjacency.REPLACE_ONE
 ORDER = Fraction(9)
@@ -64,14 +64,6 @@ class Untouchables(Untouchable):
     def draw(self, scores: Scores, noise: SelectionNoise) -> tuple[int, int]:
         """Fail: a candidate was drawn."""
         pytest.fail("a candidate was drawn")
-
-
-class Best:
-    """Draws the first of the best, without noise."""
-
-    def draw(self, scores: Scores, noise: SelectionNoise) -> tuple[int, int]:
-        """See `SearchSource`."""
-        return scores.locate(scores.counts(1).top, 0)
 
 
 def table(rows: Sequence[Row]) -> ArrayRows:
