@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from bursar._errors import ServerError
 from bursar_models import (
@@ -48,6 +50,7 @@ from bursar_models.transforms import Transform
 from bursar_proto.v1 import admin_pb2, catalog_pb2, fit_pb2, types_pb2
 
 Value = TypeVar("Value")
+MessageT = TypeVar("MessageT", bound=Message)
 
 
 def _names(enum: Any) -> dict[str, Any]:
@@ -57,23 +60,14 @@ def _names(enum: Any) -> dict[str, Any]:
 
 
 COVARIANCE_TYPES = _names(fit_pb2.CovarianceType)
-ESTIMATORS = {"ml": fit_pb2.ESTIMATOR_MAXIMUM_LIKELIHOOD, "map": fit_pb2.ESTIMATOR_MAXIMUM_A_POSTERIORI}
-MODES = _names(fit_pb2.Mode)
-MOMENTS = _names(fit_pb2.Moments)
-BACKGROUNDS = _names(fit_pb2.Background) | {None: fit_pb2.BACKGROUND_UNSPECIFIED}
 FREQUENCY_LAWS = _names(fit_pb2.FrequencyLaw)
 FREQUENCY_STRUCTURES = _names(fit_pb2.FrequencyStructure)
 SIGNATURES = _names(fit_pb2.Signature)
-COLUMN_UNITS = _names(fit_pb2.ColumnUnits)
 MRF_ESTIMATORS = _names(fit_pb2.MRFEstimator)
 MRF_INFERENCES = {"auto": fit_pb2.MRF_INFERENCE_UNSPECIFIED, **_names(fit_pb2.MRFInference)}
 UNIT_WEIGHTS = _names(fit_pb2.UnitWeights)
 LATENT_MODELS = _names(fit_pb2.LatentModel)
 GRADIENT_VARIANTS = _names(fit_pb2.GradientVariant)
-SEPARATED_VARIANTS = _names(fit_pb2.SeparatedVariant)
-SEPARATED_SEARCHES = _names(fit_pb2.SeparatedSearch)
-SEPARATED_ESTIMATORS = _names(fit_pb2.SeparatedEstimator)
-DECODINGS = _names(fit_pb2.Decoding)
 TRANSFORMS: dict[Transform, types_pb2.Transform.ValueType] = {
     "none": types_pb2.TRANSFORM_NONE,
     "log1p": types_pb2.TRANSFORM_LOG1P,
@@ -98,6 +92,38 @@ def named(table: Mapping[Value, Any], wire: object) -> Value:
         if value == wire:
             return name
     raise ServerError(f"the server sent {wire!r} where this client knows {list(table)}: install a newer bursar")
+
+
+_LONG = {"ml": "MAXIMUM_LIKELIHOOD", "map": "MAXIMUM_A_POSTERIORI", "auto": "UNSPECIFIED"}
+"""Names of the contract that people write otherwise."""
+
+
+def message_of(kind: type[MessageT], value: object, **found: Any) -> MessageT:
+    """Return a message of what is found, and of the value's attributes that its other fields are named after.
+
+    None leaves a field out. Choices between fields (oneof) are made by the caller.
+    """
+    fields: Sequence[Any] = kind.DESCRIPTOR.fields
+    for field in fields:
+        if field.name not in found and field.containing_oneof is None and hasattr(value, field.name):
+            found[field.name] = _on_the_wire(field, getattr(value, field.name))
+    return kind(**found)
+
+
+def _on_the_wire(field: Any, value: Any) -> Any:
+    """Return a value of a message's field: an enumeration's by its name, an array as a tensor."""
+    if value is None:
+        return None
+    if field.enum_type is not None:
+        prefix = field.enum_type.values[0].name.removesuffix("UNSPECIFIED")
+        names = value if isinstance(value, tuple) else (value,)
+        spelt = [prefix + _LONG.get(name, name.upper()) for name in names]
+        return spelt if isinstance(value, tuple) else spelt[0]
+    if field.message_type is None:
+        return value
+    if field.message_type is types_pb2.Tensor.DESCRIPTOR:
+        return tensor_to(value)
+    return message_of(GetMessageClass(field.message_type), value)
 
 
 def tensor_to(array: npt.ArrayLike) -> types_pb2.Tensor:
@@ -183,9 +209,9 @@ def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
     )
 
 
-def radii_from(message: fit_pb2.RadiusCounts) -> RadiusCounts:
-    """Return counts of rows by radius. Raises ValueError."""
-    return RadiusCounts(**_fields_of(RadiusCounts, message))
+def radii_from(message: fit_pb2.GradientEMModel | fit_pb2.SeparatedGMM) -> RadiusCounts | None:
+    """Return counts of rows by radius; None if a model has none. Raises ValueError."""
+    return _part_of(RadiusCounts, message, "radii")
 
 
 def noise_from(message: types_pb2.ReleaseNoise) -> ReleaseNoise:
@@ -193,12 +219,17 @@ def noise_from(message: types_pb2.ReleaseNoise) -> ReleaseNoise:
     return ReleaseNoise(**_fields_of(ReleaseNoise, message))
 
 
-def _fields_of(kind: type[Any], message: Any, **found: Any) -> dict[str, Any]:
+def _fields_of(kind: Any, message: Any, **found: Any) -> dict[str, Any]:
     """Return the fields of a class: those found, and the others of a message by their names; tensors become arrays."""
     for name in [field.name for field in fields(kind) if field.name not in found]:
         value = getattr(message, name)
         found[name] = tensor_from(value) if isinstance(value, types_pb2.Tensor) else value
     return found
+
+
+def _part_of(kind: Callable[..., Value], message: Any, name: str) -> Value | None:
+    """Return a part that a message may have, of a class with its fields; None if it has none."""
+    return kind(**_fields_of(kind, getattr(message, name))) if message.HasField(name) else None
 
 
 def transforms_to(by_column: Mapping[str, Transform] | None) -> list[types_pb2.ColumnTransform]:
@@ -215,39 +246,41 @@ def transforms_from(values: Sequence[types_pb2.Transform.ValueType]) -> tuple[Tr
     return tuple(names[value] for value in values)
 
 
+def shared_by_models(message: Any, receipt: Receipt | None) -> dict[str, Any]:
+    """Return the fields that models of numeric columns share. Raises ServerError for an unknown transform."""
+    found = {"columns": tuple(message.columns), "receipt": receipt, "noise": tuple(map(noise_from, message.noise))}
+    found |= {"iterations": message.iterations, "n_rows": message.n_rows}
+    return found | ({"transforms": transforms_from(message.transforms)} if hasattr(message, "transforms") else {})
+
+
+def tensor_if(message: Any, name: str) -> FloatArray | None:
+    """Return an array that a message may have; None if it has none. Raises ServerError as `tensor_from`."""
+    return tensor_from(getattr(message, name)) if message.HasField(name) else None
+
+
 def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None) -> GaussianMixture | KMeans:
     """Return a released model, of the type that its mode says.
 
     Raises:
         ServerError: the parameters are not those of a model.
     """
-    shared: dict[str, Any] = {
-        "weights_": tensor_from(message.weights),
-        "columns": tuple(message.columns),
-        "receipt": receipt,
-        "noise": tuple(map(noise_from, message.noise)),
-        "iterations": message.iterations,
-        "n_rows": message.n_rows,
-        "transforms": transforms_from(message.transforms),
-    }
+    shared = shared_by_models(message, receipt) | {"weights_": tensor_from(message.weights)}
     means, covariances = tensor_from(message.means), tensor_from(message.covariances)
     try:
         if message.mode == fit_pb2.MODE_KMEANS:
-            has_report = message.HasField("report")
-            report = ClusterReport(**_fields_of(ClusterReport, message.report)) if has_report else None
+            report = _part_of(ClusterReport, message, "report")
             return KMeans(cluster_centers_=means, variances_=covariances, report=report, **shared)
         # The mixed key type keeps mypy from seeing that the names are the literals of CovarianceType.
         covariance_type: Any = named(COVARIANCE_TYPES, message.covariance_type)
-        has_choice = message.HasField("choice")
         return GaussianMixture(
             means_=means,
             covariances_=covariances,
             covariance_type=covariance_type,
             background_weight=message.background_weight,
-            bounds_=tensor_from(message.bounds) if message.HasField("bounds") else None,
+            bounds_=tensor_if(message, "bounds"),
             trajectory=_trajectory_from(message.trajectory) if message.HasField("trajectory") else None,
-            choice=ComponentChoice(**_fields_of(ComponentChoice, message.choice)) if has_choice else None,
-            cells=StartCells(**_fields_of(StartCells, message.cells)) if message.HasField("cells") else None,
+            choice=_part_of(ComponentChoice, message, "choice"),
+            cells=_part_of(StartCells, message, "cells"),
             **shared,
         )
     except ValueError as error:
@@ -289,34 +322,8 @@ def sketch_model_from(message: fit_pb2.SketchModel, receipt: Receipt | None) -> 
 
 def sketch_to(sketch: Sketch, *, entry: int) -> fit_pb2.Sketch:
     """Return a sketch as it is sent and stored; entry 0 is for one that is merged or comes from elsewhere."""
-    frequencies = sketch.frequencies
-    return fit_pb2.Sketch(
-        columns=sketch.columns,
-        centre=tensor_to(sketch.centre),
-        unit=tensor_to(sketch.unit),
-        lower=tensor_to(sketch.lower),
-        upper=tensor_to(sketch.upper),
-        frequencies=fit_pb2.Frequencies(
-            m=frequencies.m,
-            d=frequencies.d,
-            public_seed=frequencies.public_seed,
-            law=FREQUENCY_LAWS[frequencies.law],
-            structure=FREQUENCY_STRUCTURES[frequencies.structure],
-            sigma=frequencies.sigma,
-            digest=frequencies.digest(),
-        ),
-        signature=SIGNATURES[sketch.signature],
-        frequencies_per_row=sketch.frequencies_per_row,
-        sums=tensor_to(sketch.sums),
-        noise_std=sketch.noise_std,
-        n_rows=sketch.n_rows,
-        n_rows_std=sketch.n_rows_std,
-        sites=sketch.sites,
-        entry=entry,
-        pilot_sigma=sketch.pilot_sigma or 0.0,
-        dummy=sketch.dummy_,
-        transforms=[TRANSFORMS[one] for one in sketch.transforms],
-    )
+    frequencies = message_of(fit_pb2.Frequencies, sketch.frequencies, digest=sketch.frequencies.digest())
+    return message_of(fit_pb2.Sketch, sketch, frequencies=frequencies, entry=entry, dummy=sketch.dummy_)
 
 
 def sketch_from(message: fit_pb2.Sketch, receipt: Receipt | None) -> Sketch:

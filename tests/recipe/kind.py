@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from bursar import _convert
 from bursar._fits._kind import Asked, Kind
 from bursar_models.requests import Mean
 from bursar_proto.v1 import fit_pb2
@@ -17,8 +16,7 @@ class MeanKind(Kind[Mean]):
 
     def message(self, request: Mean, asked: Asked) -> Any:
         """Return the request on the wire."""
-        names = {"request_id": asked.request_id, "dataset": asked.dataset, "columns": request.columns}
-        return fit_pb2.FitMeanRequest(**names, spend=_convert.spend_to(asked.spend))
+        return self.filled(fit_pb2.FitMeanRequest, request, asked)
 
     def result(self, request: Mean, answer: Any, receipt: object) -> float:
         """Return the mean."""

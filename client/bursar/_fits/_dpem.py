@@ -9,7 +9,7 @@ from bursar._fits._kind import Asked, Kind, check_start_space, entry_of
 from bursar_models import GaussianMixture, KMeans, reshaped_covariances
 from bursar_models.budget import Receipt
 from bursar_models.errors import InvalidRequestError
-from bursar_models.requests import DPEM, GaussianPrior, GivenStart, RandomStart
+from bursar_models.requests import DPEM, GivenStart, RandomStart
 from bursar_proto.v1 import catalog_pb2, fit_pb2
 
 
@@ -23,26 +23,7 @@ class DPEMKind(Kind[DPEM[Any]]):
         """Return the request on the wire. Raises InvalidRequestError."""
         asked_for = request.n_components
         least, most = asked_for if isinstance(asked_for, tuple) else (0, asked_for)
-        message = fit_pb2.FitDPEMRequest(
-            request_id=asked.request_id,
-            dataset=asked.dataset,
-            columns=asked.numeric() if request.columns is None else request.columns,
-            spend=_convert.spend_to(asked.spend),
-            n_components=most,
-            least_components=least,
-            covariance_type=_convert.COVARIANCE_TYPES.get(
-                request.covariance_type or "", fit_pb2.COVARIANCE_TYPE_UNSPECIFIED
-            ),
-            estimator=_convert.ESTIMATORS[request.estimator],
-            mode=_convert.MODES[request.mode],
-            moments=_convert.MOMENTS[request.moments],
-            background=_convert.BACKGROUNDS[request.background],
-            transforms=_convert.transforms_to(request.transform),
-            iterations=request.iterations or 0,
-            clip_radius=request.clip_radius or 0.0,
-        )
-        if request.prior is not None:
-            message.prior.CopyFrom(_prior(request.prior))
+        message = self.filled(fit_pb2.FitDPEMRequest, request, asked, n_components=most, least_components=least)
         check_start_space("start", request.start, message.columns, asked.transforms(message.columns, request.transform))
         _set_start(message, request.start, by_numbers=asked.dry)
         return message
@@ -57,12 +38,6 @@ class DPEMKind(Kind[DPEM[Any]]):
         return _convert.mixture_from(message.dpem, receipt)
 
 
-def _prior(prior: GaussianPrior) -> fit_pb2.GaussianPrior:
-    return fit_pb2.GaussianPrior(
-        concentration=prior.concentration or 0.0, kappa=prior.kappa or 0.0, nu=prior.nu or 0.0, scale=prior.scale or 0.0
-    )
-
-
 def _set_start(message: fit_pb2.FitDPEMRequest, start: object, *, by_numbers: bool) -> None:
     match start:
         case "splitting":
@@ -70,13 +45,14 @@ def _set_start(message: fit_pb2.FitDPEMRequest, start: object, *, by_numbers: bo
         case RandomStart():
             message.random.public_seed = start.public_seed
         case GivenStart():
-            message.given.CopyFrom(_given(start))
+            message.given.CopyFrom(_convert.message_of(fit_pb2.StartGiven, start))
         case int():
             message.released.entry = start
         case GaussianMixture() if by_numbers or not _is_of_dpem(start):
-            message.given.CopyFrom(_given(_parameters(start, message)))
+            message.given.CopyFrom(_convert.message_of(fit_pb2.StartGiven, _parameters(start, message)))
         case KMeans() if by_numbers:
-            message.given.CopyFrom(_given(GivenStart(start.cluster_centers_, start.weights_)))
+            given = GivenStart(start.cluster_centers_, start.weights_)
+            message.given.CopyFrom(_convert.message_of(fit_pb2.StartGiven, given))
         case GaussianMixture() | KMeans() | Receipt():
             message.released.entry = entry_of("start", start, "give its parameters in a GivenStart")
 
@@ -106,12 +82,3 @@ def _parameters(model: GaussianMixture, message: fit_pb2.FitDPEMRequest) -> Give
         wanted="spherical" if message.mode == fit_pb2.MODE_KMEANS else wanted,
     )
     return GivenStart(model.means_, model.weights_, covariances)
-
-
-def _given(start: GivenStart) -> fit_pb2.StartGiven:
-    message = fit_pb2.StartGiven(means=_convert.tensor_to(start.means))
-    if start.weights is not None:
-        message.weights.CopyFrom(_convert.tensor_to(start.weights))
-    if start.covariances is not None:
-        message.covariances.CopyFrom(_convert.tensor_to(start.covariances))
-    return message

@@ -38,31 +38,14 @@ class GradientEMKind(Kind[GradientEM[Any]]):
 
     def message(self, request: GradientEM[Any], asked: Asked) -> fit_pb2.FitGradientEMRequest:
         """Return the request on the wire. Raises InvalidRequestError."""
-        message = fit_pb2.FitGradientEMRequest(
-            request_id=asked.request_id,
-            dataset=asked.dataset,
+        message = self.filled(
+            fit_pb2.FitGradientEMRequest,
+            request,
+            asked,
             columns=_columns(request, asked),
-            spend=_convert.spend_to(asked.spend),
-            model=_convert.LATENT_MODELS[request.model],
-            target=request.target or "",
-            n_components=request.n_components or 0,
-            symmetric=request.symmetric,
             without_intercept=not request.fit_intercept,
-            variant=_convert.GRADIENT_VARIANTS.get(request.variant or "", fit_pb2.GRADIENT_VARIANT_UNSPECIFIED),
-            heavy_tails=request.heavy_tails,
-            iterations=request.iterations or 0,
-            step_size=request.step_size or 0.0,
-            averaged=request.averaged or 0,
-            noise_std=request.noise_std or 0.0,
-            scale=request.scale or 0.0,
-            zeta=request.zeta or 0.0,
-            tau=request.tau or 0.0,
-            centre=None if request.centre is None else _convert.tensor_to(request.centre),
             # Regressions have no units to choose.
-            units=fit_pb2.COLUMN_UNITS_UNSPECIFIED
-            if request.units == "common"
-            else _convert.COLUMN_UNITS[request.units],
-            paper_weights=request.paper_weights,
+            units=None if request.units == "common" else fit_pb2.COLUMN_UNITS_BOUNDS,
         )
         _set_start(message, request.start)
         return message
@@ -91,19 +74,10 @@ def _set_start(message: fit_pb2.FitGradientEMRequest, start: object) -> None:
         case RandomStart():
             message.random.public_seed = start.public_seed
         case GivenCoefficients():
-            message.given.CopyFrom(_given(start))
+            message.given.CopyFrom(_convert.message_of(fit_pb2.GradientStart, start))
         case SymmetricMixture() | GaussianMixture() | KMeans() | MixtureOfRegressions() | LinearRegression():
             _check_columns(message, start)
-            message.given.CopyFrom(_given(_parameters(start, message)))
-
-
-def _given(start: GivenCoefficients) -> fit_pb2.GradientStart:
-    message = fit_pb2.GradientStart(coefficients=_convert.tensor_to(start.coefficients))
-    if start.intercepts is not None:
-        message.intercepts.CopyFrom(_convert.tensor_to(start.intercepts))
-    if start.weights is not None:
-        message.weights.CopyFrom(_convert.tensor_to(start.weights))
-    return message
+            message.given.CopyFrom(_convert.message_of(fit_pb2.GradientStart, _parameters(start, message)))
 
 
 def _check_columns(message: fit_pb2.FitGradientEMRequest, start: GradientEMModel | KMeans) -> None:
@@ -145,15 +119,8 @@ def gradient_em_from(message: fit_pb2.GradientEMModel, receipt: Receipt | None) 
     """
     model = _convert.named(_convert.LATENT_MODELS, message.model)
     try:
-        shared: dict[str, Any] = {
-            "columns": tuple(message.columns),
-            "receipt": receipt,
-            "noise": tuple(map(_convert.noise_from, message.noise)),
-            "iterations": message.iterations,
-            "n_rows": message.n_rows,
-            "trace": _trace_from(message, regression=model in _REGRESSIONS),
-        }
-        return _MAKE[model](message, shared)
+        trace = _trace_from(message, regression=model in _REGRESSIONS)
+        return _MAKE[model](message, _convert.shared_by_models(message, receipt) | {"trace": trace})
     except (ValueError, IndexError) as error:
         raise ServerError(f"the server sent no valid model: {error}") from error
 
@@ -171,7 +138,7 @@ def _trace_from(message: fit_pb2.GradientEMModel, *, regression: bool) -> Gradie
         scales=_convert.tensor_from(message.scales),
         step_size=message.step_size,
         averaged=message.averaged,
-        radii=_convert.radii_from(message.radii) if message.HasField("radii") else None,
+        radii=_convert.radii_from(message),
     )
 
 
@@ -199,15 +166,14 @@ def _gaussians_from(message: fit_pb2.GradientEMModel, shared: dict[str, Any]) ->
 
 
 def _lines_from(message: fit_pb2.GradientEMModel, shared: dict[str, Any]) -> MixtureOfRegressions:
-    has_moments = message.HasField("feature_covariance")
     return MixtureOfRegressions(
         coef_=_convert.tensor_from(message.coefficients),
         intercept_=_convert.tensor_from(message.intercepts),
         weights_=_convert.tensor_from(message.weights),
         noise_std_=_convert.tensor_from(message.noise_std),
         symmetric=message.symmetric,
-        feature_means_=_convert.tensor_from(message.feature_means) if has_moments else None,
-        feature_covariance_=_convert.tensor_from(message.feature_covariance) if has_moments else None,
+        feature_means_=_convert.tensor_if(message, "feature_means"),
+        feature_covariance_=_convert.tensor_if(message, "feature_covariance"),
         target=message.target,
         **shared,
     )

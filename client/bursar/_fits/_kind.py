@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from bursar import _convert
+from bursar._convert import MessageT
 from bursar_models import GaussianMixture, KMeans
 from bursar_models.budget import Receipt, Spend
 from bursar_models.errors import InvalidRequestError
@@ -85,6 +87,21 @@ class Kind(ABC, Generic[RequestT]):
     @abstractmethod
     def stored(self, message: catalog_pb2.GetReleaseResponse, receipt: Receipt) -> Any:
         """Return the model of a stored release. Raises ServerError if the message holds no valid model."""
+
+    def filled(self, kind: type[MessageT], request: RequestT, asked: Asked, **found: Any) -> MessageT:
+        """Return a message of what is found, of what all requests have, and of the request's fields by their names.
+
+        Raises:
+            InvalidRequestError: the spend is none.
+        """
+        if "columns" not in found:
+            given = getattr(request, "columns", None)
+            found["columns"] = asked.numeric() if given is None else given
+        if "spend" not in found:
+            found["spend"] = _convert.spend_to(asked.spend)
+        if hasattr(request, "transform"):
+            found["transforms"] = _convert.transforms_to(request.transform)
+        return _convert.message_of(kind, request, request_id=asked.request_id, dataset=asked.dataset, **found)
 
     def steps_here(self, request: RequestT) -> bool:
         """Return whether the last step is done on this machine."""

@@ -28,17 +28,13 @@ class MRFKind(Kind[MRF]):
         if asked.spend is None and not request.reuse:
             text = "is missing: new tables need it; tables of earlier releases cost nothing and are named by reuse="
             raise InvalidRequestError.of("spend", text)
-        message = fit_pb2.FitMRFRequest(
-            request_id=asked.request_id,
-            dataset=asked.dataset,
+        message = self.filled(
+            fit_pb2.FitMRFRequest,
+            request,
+            asked,
             columns=request.columns,
             spend=None if asked.spend is None else _convert.spend_to(asked.spend),
-            estimator=_convert.MRF_ESTIMATORS[request.estimator],
-            regularization=request.regularization or 0.0,
-            inference=_convert.MRF_INFERENCES[request.inference],
-            unit_weights=_convert.UNIT_WEIGHTS.get(request.unit_weights or "", fit_pb2.UNIT_WEIGHTS_UNSPECIFIED),
             reuse=_entries(request.reuse, asked.dataset),
-            held_out=request.held_out or 0.0,
             estimate_on_client=request.estimated_by == "client",
         )
         _set_graph(message, request)

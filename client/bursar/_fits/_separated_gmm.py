@@ -28,24 +28,12 @@ class SeparatedGMMKind(Kind[SeparatedGMM]):
         papers = request.variant != "recursive"
         covariance_type = request.covariance_type or ("spherical" if papers else "full")
         estimator = request.estimator or ("clusters" if papers else "em")
-        return fit_pb2.FitSeparatedGMMRequest(
-            request_id=asked.request_id,
-            dataset=asked.dataset,
-            columns=asked.numeric() if request.columns is None else request.columns,
-            spend=_convert.spend_to(asked.spend),
-            n_components=request.n_components,
-            radius=request.radius or 0.0,
-            sigma_min=request.sigma_min,
-            sigma_max=request.sigma_max,
-            min_weight=request.min_weight or 0.0,
+        return self.filled(
+            fit_pb2.FitSeparatedGMMRequest,
+            request,
+            asked,
             covariance_type=_convert.COVARIANCE_TYPES[covariance_type],
-            separation=request.separation or 0.0,
-            variant=_convert.SEPARATED_VARIANTS[request.variant],
-            search=_convert.SEPARATED_SEARCHES[request.search],
-            estimator=_convert.SEPARATED_ESTIMATORS[estimator],
-            units=_convert.COLUMN_UNITS[request.units],
-            public_seed=request.public_seed,
-            transforms=_convert.transforms_to(request.transform),
+            estimator=fit_pb2.SEPARATED_ESTIMATOR_EM if estimator == "em" else fit_pb2.SEPARATED_ESTIMATOR_CLUSTERS,
         )
 
     def result(self, request: SeparatedGMM, answer: Any, receipt: Receipt | None) -> GaussianMixture:
@@ -74,20 +62,15 @@ def separated_gmm_from(message: fit_pb2.SeparatedGMM, receipt: Receipt | None, *
             means_=means,
             covariances_=_convert.tensor_from(message.covariances),
             covariance_type=covariance_type,
-            columns=tuple(message.columns),
-            receipt=receipt,
-            noise=tuple(map(_convert.noise_from, message.noise)),
-            iterations=message.iterations,
-            n_rows=message.n_rows,
-            transforms=_convert.transforms_from(message.transforms),
-            bounds_=_convert.tensor_from(message.bounds) if message.HasField("bounds") else None,
+            bounds_=_convert.tensor_if(message, "bounds"),
             separation=Separation(
                 sought=sought,
                 mean_errors=_convert.tensor_from(message.mean_errors),
                 weight_errors=_convert.tensor_from(message.weight_errors),
                 covariance_errors=_convert.tensor_from(message.covariance_errors),
-                radii=_convert.radii_from(message.radii) if message.HasField("radii") else None,
+                radii=_convert.radii_from(message),
             ),
+            **_convert.shared_by_models(message, receipt),
         )
     except (TypeError, ValueError) as error:
         raise ServerError(f"the server sent no valid model: {error}") from error

@@ -37,7 +37,7 @@ class SketchKMeansKind(Kind[SketchKMeans[Any]]):
         message.foreign.extend(_convert.sketch_to(one, entry=0) for one in foreign)
         if request.n_clusters is not None:
             message.n_clusters = request.n_clusters
-            message.decoding = _convert.DECODINGS["kmeans" if request.decoding == "none" else request.decoding]
+            message.decoding = fit_pb2.DECODING_MIXTURE if request.decoding == "mixture" else fit_pb2.DECODING_KMEANS
             # 0 leaves it to the server, whose limit falls with the number of clusters. Where nothing is decoded, one
             # restart keeps the number of clusters from being refused as too large.
             message.n_init = 1 if request.decoding == "none" else request.n_init or 0
@@ -181,16 +181,9 @@ def _set_source(message: fit_pb2.FitSketchKMeansRequest, request: SketchKMeans[A
 
 
 def _new_sketch(request: SketchKMeans[Any], request_id: str) -> fit_pb2.NewSketch:
-    message = fit_pb2.NewSketch(
-        n_frequencies=request.n_frequencies or 0,
-        frequencies_per_row=request.frequencies_per_row or 0,
-        law=_convert.FREQUENCY_LAWS[request.law],
-        structure=_convert.FREQUENCY_STRUCTURES[request.structure],
-        signature=_convert.SIGNATURES[request.signature],
-        units=_convert.COLUMN_UNITS[request.units],
-        public_seed=_seed_of(request_id) if request.public_seed is None else request.public_seed,
-        transforms=_convert.transforms_to(request.transform),
-    )
+    seed = _seed_of(request_id) if request.public_seed is None else request.public_seed
+    transforms = _convert.transforms_to(request.transform)
+    message = _convert.message_of(fit_pb2.NewSketch, request, public_seed=seed, transforms=transforms)
     match request.scale:
         case "schema":
             message.schema.SetInParent()
@@ -202,9 +195,7 @@ def _new_sketch(request: SketchKMeans[Any], request_id: str) -> fit_pb2.NewSketc
                 text = f"a pilot would not find the scale of the foreign sketches again; give theirs, scale={sigma!r}"
                 raise InvalidRequestError.of("scale", text)
             settings = pilot if isinstance(pilot, Pilot) else Pilot()
-            message.pilot.SetInParent()
-            message.pilot.share = settings.share or 0.0
-            message.pilot.n_frequencies = settings.n_frequencies or 0
+            message.pilot.CopyFrom(_convert.message_of(fit_pb2.PilotSketch, settings))
     return message
 
 

@@ -140,7 +140,7 @@ def test_a_client_decodes_what_the_server_would_decode(decoding: Any, n_init: in
         for fields in cases:
             asked: SketchKMeans[Any] = SketchKMeans(n_clusters=2, decoding=decoding, n_init=n_init, decoder_seed=5)
             sent: dict[str, Any] = {"n_clusters": 2, "n_init": n_init or 0, "public_seed": 5, **fields}
-            sent["decoding"] = _convert.DECODINGS[decoding]
+            sent["decoding"] = fit_pb2.Decoding.Value(f"DECODING_{decoding.upper()}")
             models = [
                 run(
                     plan(table(adjacency=adjacency, rows=len(ROWS)), decode_on_client=here, **sent),
