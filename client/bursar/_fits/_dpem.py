@@ -10,6 +10,7 @@ from bursar_models import GaussianMixture, KMeans, reshaped_covariances
 from bursar_models.budget import Receipt
 from bursar_models.errors import InvalidRequestError
 from bursar_models.requests import DPEM, GivenStart, RandomStart
+from bursar_proto.filling import message_of
 from bursar_proto.v1 import catalog_pb2, fit_pb2
 
 
@@ -45,14 +46,14 @@ def _set_start(message: fit_pb2.FitDPEMRequest, start: object, *, by_numbers: bo
         case RandomStart():
             message.random.public_seed = start.public_seed
         case GivenStart():
-            message.given.CopyFrom(_convert.message_of(fit_pb2.StartGiven, start))
+            message.given.CopyFrom(message_of(fit_pb2.StartGiven, start))
         case int():
             message.released.entry = start
         case GaussianMixture() if by_numbers or not _is_of_dpem(start):
-            message.given.CopyFrom(_convert.message_of(fit_pb2.StartGiven, _parameters(start, message)))
+            message.given.CopyFrom(message_of(fit_pb2.StartGiven, _parameters(start, message)))
         case KMeans() if by_numbers:
             given = GivenStart(start.cluster_centers_, start.weights_)
-            message.given.CopyFrom(_convert.message_of(fit_pb2.StartGiven, given))
+            message.given.CopyFrom(message_of(fit_pb2.StartGiven, given))
         case GaussianMixture() | KMeans() | Receipt():
             message.released.entry = entry_of("start", start, "give its parameters in a GivenStart")
 

@@ -22,6 +22,7 @@ from bursar_models.arrays import FloatArray
 from bursar_models.budget import Receipt
 from bursar_models.errors import InvalidRequestError
 from bursar_models.requests import GivenCoefficients, GradientEM, GradientEMModel, RandomStart
+from bursar_proto.filling import message_of
 from bursar_proto.v1 import catalog_pb2, fit_pb2, types_pb2
 
 _LEAST_WEIGHT = 1e-3
@@ -74,10 +75,10 @@ def _set_start(message: fit_pb2.FitGradientEMRequest, start: object) -> None:
         case RandomStart():
             message.random.public_seed = start.public_seed
         case GivenCoefficients():
-            message.given.CopyFrom(_convert.message_of(fit_pb2.GradientStart, start))
+            message.given.CopyFrom(message_of(fit_pb2.GradientStart, start))
         case SymmetricMixture() | GaussianMixture() | KMeans() | MixtureOfRegressions() | LinearRegression():
             _check_columns(message, start)
-            message.given.CopyFrom(_convert.message_of(fit_pb2.GradientStart, _parameters(start, message)))
+            message.given.CopyFrom(message_of(fit_pb2.GradientStart, _parameters(start, message)))
 
 
 def _check_columns(message: fit_pb2.FitGradientEMRequest, start: GradientEMModel | KMeans) -> None:

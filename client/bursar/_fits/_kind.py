@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from bursar import _convert
-from bursar._convert import MessageT
 from bursar_models import GaussianMixture, KMeans
 from bursar_models.budget import Receipt, Spend
 from bursar_models.errors import InvalidRequestError
 from bursar_models.requests import Request, arguments
 from bursar_models.schema import Column, NumericColumn
 from bursar_models.transforms import Transform
+from bursar_proto.filling import MessageT, message_of
 from bursar_proto.v1 import catalog_pb2
 
 RequestT = TypeVar("RequestT", bound=Request)
@@ -101,7 +101,7 @@ class Kind(ABC, Generic[RequestT]):
             found["spend"] = _convert.spend_to(asked.spend)
         if hasattr(request, "transform"):
             found["transforms"] = _convert.transforms_to(request.transform)
-        return _convert.message_of(kind, request, request_id=asked.request_id, dataset=asked.dataset, **found)
+        return message_of(kind, request, request_id=asked.request_id, dataset=asked.dataset, **found)
 
     def steps_here(self, request: RequestT) -> bool:
         """Return whether the last step is done on this machine."""

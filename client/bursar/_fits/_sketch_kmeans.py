@@ -14,6 +14,7 @@ from bursar_models import DEFAULT_RESTARTS, GaussianMixture, KMeans, Sketch, mos
 from bursar_models.budget import Price, Receipt, ReleaseNoise, Spend
 from bursar_models.errors import InvalidRequestError
 from bursar_models.requests import PaidSketch, Pilot, SketchKMeans
+from bursar_proto.filling import message_of
 from bursar_proto.v1 import catalog_pb2, fit_pb2
 
 _PATIENCE = "take your time with the sketch itself: sketch.kmeans(k), sketch.gaussian_mixture(k)"
@@ -183,7 +184,7 @@ def _set_source(message: fit_pb2.FitSketchKMeansRequest, request: SketchKMeans[A
 def _new_sketch(request: SketchKMeans[Any], request_id: str) -> fit_pb2.NewSketch:
     seed = _seed_of(request_id) if request.public_seed is None else request.public_seed
     transforms = _convert.transforms_to(request.transform)
-    message = _convert.message_of(fit_pb2.NewSketch, request, public_seed=seed, transforms=transforms)
+    message = message_of(fit_pb2.NewSketch, request, public_seed=seed, transforms=transforms)
     match request.scale:
         case "schema":
             message.schema.SetInParent()
@@ -195,7 +196,7 @@ def _new_sketch(request: SketchKMeans[Any], request_id: str) -> fit_pb2.NewSketc
                 text = f"a pilot would not find the scale of the foreign sketches again; give theirs, scale={sigma!r}"
                 raise InvalidRequestError.of("scale", text)
             settings = pilot if isinstance(pilot, Pilot) else Pilot()
-            message.pilot.CopyFrom(_convert.message_of(fit_pb2.PilotSketch, settings))
+            message.pilot.CopyFrom(message_of(fit_pb2.PilotSketch, settings))
     return message
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
 
 import numpy as np
 
 from bursar_models import Frequencies, FrequencyLaw, FrequencyStructure, Signature, Sketch
 from bursar_models.arrays import FloatArray
+from bursar_proto.filling import message_of
 from bursar_proto.v1 import fit_pb2, types_pb2
 from bursar_server.fits._requests import (
     MAX_COLUMNS,
     Violations,
     check_enum,
     checked_array,
-    tensor_of,
     transforms_from,
-    transforms_to,
 )
 
 LAWS: Mapping[fit_pb2.FrequencyLaw.ValueType, FrequencyLaw] = {
@@ -35,9 +33,7 @@ SIGNATURES: Mapping[fit_pb2.Signature.ValueType, Signature] = {
     fit_pb2.SIGNATURE_EXPONENTIAL: "exponential",
     fit_pb2.SIGNATURE_ONE_BIT: "one_bit",
 }
-"""Values of the contract -> words of the models; the last of several values is the one that is sent."""
-
-Number = TypeVar("Number", bound=int)
+"""Values of the contract -> words of the models."""
 
 FAR = 1e100
 """Maximum absolute value of a sketch's numbers: squares, and sums of products with them, stay doubles."""
@@ -48,24 +44,8 @@ _MOST_SITES = 2**20
 
 def sketch_to(sketch: Sketch, entry: int = 0) -> fit_pb2.Sketch:
     """Return a sketch as a message, with the ledger entry of its debit."""
-    return fit_pb2.Sketch(
-        columns=sketch.columns,
-        centre=tensor_of(sketch.centre),
-        unit=tensor_of(sketch.unit),
-        lower=tensor_of(sketch.lower),
-        upper=tensor_of(sketch.upper),
-        frequencies=_frequencies_to(sketch.frequencies),
-        signature=_number(SIGNATURES, sketch.signature),
-        frequencies_per_row=sketch.frequencies_per_row,
-        sums=tensor_of(sketch.sums),
-        noise_std=sketch.noise_std,
-        n_rows=sketch.n_rows,
-        n_rows_std=sketch.n_rows_std,
-        sites=sketch.sites,
-        entry=entry,
-        pilot_sigma=sketch.pilot_sigma or 0.0,
-        transforms=transforms_to(sketch.transforms),
-    )
+    frequencies = message_of(fit_pb2.Frequencies, sketch.frequencies, digest=sketch.frequencies.digest())
+    return message_of(fit_pb2.Sketch, sketch, frequencies=frequencies, entry=entry)
 
 
 def sketch_from(message: fit_pb2.Sketch, field: str, violations: Violations) -> Sketch | None:
@@ -134,18 +114,6 @@ def release_noise(name: str, m: int, std: float, count_std: float) -> types_pb2.
     return types_pb2.ReleaseNoise(name=name, size=size, count_std=count_std, sum_std=std, times=1)
 
 
-def _frequencies_to(frequencies: Frequencies) -> fit_pb2.Frequencies:
-    return fit_pb2.Frequencies(
-        m=frequencies.m,
-        d=frequencies.d,
-        public_seed=frequencies.public_seed,
-        law=_number(LAWS, frequencies.law),
-        structure=_number(STRUCTURES, frequencies.structure),
-        sigma=frequencies.sigma,
-        digest=frequencies.digest(),
-    )
-
-
 def _frequencies_from(message: fit_pb2.Frequencies, d: int, field: str, violations: Violations) -> Frequencies | None:
     before = len(violations)
     check_enum(f"{field}.law", fit_pb2.FrequencyLaw, message.law, violations)
@@ -196,7 +164,3 @@ def _violation(field: str, error: ValueError) -> tuple[str, str]:
     """Return the fault that a constructor of the models found; its text begins with the name of the argument."""
     name, _, text = str(error).partition(": ")
     return f"{field}.{name}", text
-
-
-def _number(table: Mapping[Number, str], name: str) -> Number:
-    return max(number for number, word in table.items() if word == name)
