@@ -67,7 +67,7 @@ def test_a_cancelled_fit_says_what_was_paid(server: Line) -> None:
             (release,) = await client.recover()
             assert f"Entry {release.entry} of the ledger paid" in caught.value.__notes__[0]
             assert len(server.requests) == 1
-            await asyncio.to_thread(when_released, lambda: client._client.model(release))
+            await asyncio.to_thread(when_released, lambda: client.public.model(release))
 
     server.changes["FitService/FitDPEM"] = hold
     asyncio.run(leave())
