@@ -26,13 +26,15 @@ def origin(receipt: Receipt | None, made: str = "decoded", *, dummy: bool = Fals
 
 
 def with_errors(estimates: FloatArray, errors: FloatArray | None) -> list[list[str]]:
-    """Return numbers (k, p) as text, each with its error unless there is none or it is 0."""
+    """Return numbers (k, p) as text, each with its error unless there is none or it is 0; infinite ones are hidden."""
     sizes = np.zeros_like(estimates) if errors is None else errors
     pairs = zip(estimates, sizes, strict=True)
     return [[_with_error(value, error) for value, error in zip(*rows, strict=True)] for rows in pairs]
 
 
 def _with_error(value: float, error: float) -> str:
+    if error == np.inf:
+        return "hidden by noise"
     return f"{value:.4g} ± {error:.2g}" if error > 0 else f"{value:.4g}"
 
 

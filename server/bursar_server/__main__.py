@@ -79,7 +79,7 @@ def warm() -> None:
 @click.option("--rows", is_flag=True, help="Also read every row, and compare the tables with what was registered.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(directory: Path, rows: bool, as_json: bool) -> None:
-    """Say whether a state directory can be served, and what to do if not.
+    """Say if a state directory can be served, and what to do if not.
 
     Looks at settings, certificates, keys, file modes, disk, swap, memory, ledger, checkpoints and tables, while a
     server runs or before. Exit with 1 if the server should not run like that. A ledger of an older version is upgraded,

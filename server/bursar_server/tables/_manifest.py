@@ -476,6 +476,8 @@ def _problem(error: ErrorDetails) -> str:
             return "columns: expected [[columns]], with two brackets, before the fields of each column"
         case "tuple_type":
             return f"{field}: expected a list in brackets, got {_short(error['input'])}"
+        case "model_type" | "dict_type" | "mapping_type":
+            return f"{field}: expected a table in braces, such as {{ key = value }}, got {_short(error['input'])}"
         case "string_pattern_mismatch":
             text = "1 to 63 small letters, digits, - and _, of which the first is a letter or a digit"
             return f"{field}: expected {text}, got {_short(error['input'])}"

@@ -162,6 +162,12 @@ def test_one_bracket_is_too_few(tmp_path: Path) -> None:
     assert (
         "columns[0].categories: expected a list in brackets, got 1 (column 'x', line 6)" in _run("check", file).output
     )
+    file.write_text(
+        'name = "m"\nadjacency = "replace_one"\n[[columns]]\nname = "x"\nkind = "numeric"\nlower = 0\nupper = 9\n'
+        'date = "%d.%m.%Y"'
+    )
+    said = _run("check", file).output
+    assert "columns[0].date: expected a table in braces, such as { key = value }, got '%d.%m.%Y' (column 'x'" in said
 
 
 @pytest.mark.slow
