@@ -10,7 +10,7 @@ from typing import Any
 from bursar import _convert
 from bursar_models.budget import Price, ReleaseNoise, Remaining
 from bursar_models.forecasts import Forecast
-from bursar_models.text import harmless, html_table, text_table
+from bursar_models.text import harmless, html_table, text_table, visible
 from bursar_models.transforms import Transform, names_in_model
 from bursar_models.usefulness import findings
 from bursar_proto.v1 import fit_pb2
@@ -115,7 +115,7 @@ class Preview:
         return harmless("\n".join([self._title(), lines[0], text_table(*_noise_table(self.noise)), *lines[1:]]))
 
     def _repr_html_(self) -> str:
-        facts = "".join(f"<li>{html.escape(fact)}</li>" for fact in self._facts())
+        facts = "".join(f"<li>{html.escape(visible(fact))}</li>" for fact in self._facts())
         return f"{html_table(f'{self._title()};{self._steps()}', *_noise_table(self.noise))}<ul>{facts}</ul>"
 
     def _title(self) -> str:

@@ -46,9 +46,10 @@ def html_bar(share: float) -> str:
 
 def html_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table as HTML, with everything escaped: names and descriptions come from a server."""
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in headers)
-    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    caption = html.escape(title)
+    # Directions of writing, too, which would turn what stands beside a name.
+    head = "".join(f"<th>{html.escape(visible(cell))}</th>" for cell in headers)
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(visible(cell))}</td>' for cell in row)}</tr>" for row in rows)
+    caption = html.escape(visible(title))
     return f"<div><p>{caption}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 

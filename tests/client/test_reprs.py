@@ -101,6 +101,7 @@ def test_everything_shows_itself_as_text_and_html_and_nothing_runs(evil: bursar.
         assert all(map(str.isprintable, repr(renamed(thing)).split("\n"))), name
         page = renamed(thing)._repr_html_()
         assert "<script" not in page, name
+        assert all(map(str.isprintable, page.split("\n"))), name
         for tag in ("table", "tr", "td", "ul", "li", "div", "p"):
             assert len(re.findall(rf"<{tag}[ >]", page)) == page.count(f"</{tag}>"), (name, tag)
 
