@@ -95,6 +95,5 @@ class Admin:
         """
         answer = self._connection.ask(self._connection.admins.ListTokens, admin_pb2.ListTokensRequest())
         return Tokens(
-            TokenSummary(t.name, _convert.named(_convert.ROLES, t.role), t.revoked, t.expires, tuple(t.datasets))
-            for t in answer.tokens
+            _convert.value_of(TokenSummary, one, role=_convert.named(_convert.ROLES, one.role)) for one in answer.tokens
         )

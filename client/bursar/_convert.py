@@ -103,6 +103,33 @@ def tensor_from(message: types_pb2.Tensor) -> FloatArray:
     return np.array(message.values, dtype=np.float64).reshape(shape)
 
 
+def value_of(kind: Callable[..., Value], message: Any, **found: Any) -> Value:
+    """Return a value of what is found, and of the message's fields that its other fields are named after.
+
+    Raises:
+        ServerError: an array has another shape than it says.
+        ValueError: the class refuses a number.
+    """
+    of_class: Any = kind
+    for name in [field.name for field in fields(of_class) if field.name not in found]:
+        found[name] = _received(getattr(message, name))
+    return kind(**found)
+
+
+def _received(value: Any) -> Any:
+    """Return a value of a message's field: tensors as arrays, repeated fields as tuples."""
+    match value:
+        case types_pb2.Tensor():
+            return tensor_from(value)
+        case types_pb2.Price():
+            return price_from(value)
+        case str() | bytes():
+            return value
+        case Sequence():
+            return tuple(value)
+    return value
+
+
 def spend_to(spend: Spend | None) -> types_pb2.Spend:
     """Return the message of a spend. Raises InvalidRequestError for something else than a spend."""
     match spend:
@@ -132,7 +159,7 @@ def price_from(message: types_pb2.Price) -> Price:
 
 def remaining_from(message: types_pb2.Remaining, dataset: types_pb2.Remaining) -> Remaining:
     """Return the remaining budget of a message; `dataset` is that of the whole dataset."""
-    return Remaining(**_fields_of(Remaining, message, budget_cost_units=dataset.cap_cost_units))
+    return value_of(Remaining, message, budget_cost_units=dataset.cap_cost_units)
 
 
 def limits_from(message: catalog_pb2.Dataset) -> Limits:
@@ -153,18 +180,14 @@ def allowance_from(message: catalog_pb2.Dataset | types_pb2.Receipt) -> Remainin
 
 def receipt_from(message: types_pb2.Receipt, *, replayed: bool) -> Receipt:
     """Return the receipt of a message. Raises ServerError for an adjacency that this client does not know."""
-    return Receipt(
-        dataset=message.dataset,
-        request_id=message.request_id,
-        entry=message.entry,
-        price=price_from(message.price),
+    return value_of(
+        Receipt,
+        message,
         remaining=remaining_from(message.remaining, message.remaining),
         ledger_head=message.ledger_head.hex(),
         adjacency=named(ADJACENCIES, message.adjacency),
         allowance_remaining=allowance_from(message),
         replayed=replayed,
-        free=message.free,
-        warnings=tuple(message.warnings),
     )
 
 
@@ -175,20 +198,12 @@ def radii_from(message: fit_pb2.GradientEMModel | fit_pb2.SeparatedGMM) -> Radiu
 
 def noise_from(message: types_pb2.ReleaseNoise) -> ReleaseNoise:
     """Return the noise of one kind of release."""
-    return ReleaseNoise(**_fields_of(ReleaseNoise, message))
-
-
-def _fields_of(kind: Any, message: Any, **found: Any) -> dict[str, Any]:
-    """Return the fields of a class: those found, and the others of a message by their names; tensors become arrays."""
-    for name in [field.name for field in fields(kind) if field.name not in found]:
-        value = getattr(message, name)
-        found[name] = tensor_from(value) if isinstance(value, types_pb2.Tensor) else value
-    return found
+    return value_of(ReleaseNoise, message)
 
 
 def _part_of(kind: Callable[..., Value], message: Any, name: str) -> Value | None:
     """Return a part that a message may have, of a class with its fields; None if it has none."""
-    return kind(**_fields_of(kind, getattr(message, name))) if message.HasField(name) else None
+    return value_of(kind, getattr(message, name)) if message.HasField(name) else None
 
 
 def transforms_to(by_column: Mapping[str, Transform] | None) -> list[types_pb2.ColumnTransform]:
@@ -248,8 +263,7 @@ def mixture_from(message: fit_pb2.GaussianMixtureModel, receipt: Receipt | None)
 
 def _trajectory_from(message: fit_pb2.MixtureTrajectory) -> Trajectory:
     """Return the releases of a mixture's last steps. Raises ValueError if they are none."""
-    steps = tuple(TrajectoryStep(**_fields_of(TrajectoryStep, step)) for step in message.steps)
-    return Trajectory(tensor_from(message.centre), tensor_from(message.scale), steps)
+    return value_of(Trajectory, message, steps=tuple(value_of(TrajectoryStep, step) for step in message.steps))
 
 
 @dataclass(frozen=True)
@@ -294,10 +308,9 @@ def sketch_from(message: fit_pb2.Sketch, receipt: Receipt | None) -> Sketch:
     signature: Any = named(SIGNATURES, message.signature)
     try:
         frequencies = _frequencies_from(message.frequencies, len(message.centre.values))
-        found = _fields_of(
+        return value_of(
             Sketch,
             message,
-            columns=tuple(message.columns),
             frequencies=frequencies,
             signature=signature,
             receipt=receipt,
@@ -305,7 +318,6 @@ def sketch_from(message: fit_pb2.Sketch, receipt: Receipt | None) -> Sketch:
             dummy_=message.dummy,
             transforms=transforms_from(message.transforms),
         )
-        return Sketch(**found)
     except ValueError as error:
         raise ServerError(f"this is no valid sketch: {error}") from error
 
@@ -401,5 +413,4 @@ def _learning_from(
 
 
 def _table_from(message: fit_pb2.NoisyTable) -> ReleasedTable:
-    columns, entry = tuple(message.columns), message.entry or None
-    return ReleasedTable(**_fields_of(ReleasedTable, message, columns=columns, entry=entry))
+    return value_of(ReleasedTable, message, entry=message.entry or None)

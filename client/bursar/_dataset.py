@@ -631,17 +631,9 @@ def dataset_from(message: catalog_pb2.Dataset, connection: Connection) -> Datase
 def _column_from(message: catalog_pb2.Column) -> Column:
     match message.WhichOneof("kind"):
         case "numeric":
-            bounds = message.numeric
-            (transform,) = _convert.transforms_from([bounds.transform])
-            return NumericColumn(
-                name=message.name,
-                description=message.description,
-                lower=bounds.lower,
-                upper=bounds.upper,
-                bin_edges=tuple(bounds.bin_edges),
-                nullable=bounds.nullable,
-                transform=transform,
-            )
+            (transform,) = _convert.transforms_from([message.numeric.transform])
+            words = {"name": message.name, "description": message.description}
+            return _convert.value_of(NumericColumn, message.numeric, transform=transform, **words)
         case "categorical":
             return CategoricalColumn(message.name, message.description, tuple(message.categorical.categories))
     raise ServerError(

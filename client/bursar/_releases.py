@@ -241,16 +241,7 @@ def _model_from(message: catalog_pb2.GetReleaseResponse) -> Model | Sketch:
 
 
 def _release_from(message: catalog_pb2.ReleaseSummary) -> ReleaseSummary:
-    return ReleaseSummary(
-        entry=message.entry,
-        dataset=message.dataset,
-        request_id=message.request_id,
-        method=message.method,
-        price=_convert.price_from(message.price),
-        time=message.time,
-        released=message.released,
-        state=_convert.named(_STATES, message.state),
-    )
+    return _convert.value_of(ReleaseSummary, message, state=_convert.named(_STATES, message.state))
 
 
 def _sketch_from(message: catalog_pb2.SketchSummary) -> SketchSummary:
@@ -258,12 +249,9 @@ def _sketch_from(message: catalog_pb2.SketchSummary) -> SketchSummary:
     law: Any = _convert.named(_convert.FREQUENCY_LAWS, frequencies.law)
     structure: Any = _convert.named(_convert.FREQUENCY_STRUCTURES, frequencies.structure)
     signature: Any = _convert.named(_convert.SIGNATURES, sketch.signature)
-    return SketchSummary(
-        entry=message.entry,
-        dataset=message.dataset,
-        request_id=message.request_id,
-        price=_convert.price_from(message.price),
-        time=message.time,
+    return _convert.value_of(
+        SketchSummary,
+        message,
         columns=tuple(sketch.columns),
         m=frequencies.m,
         r=sketch.frequencies_per_row,
