@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, product
 from typing import Any
 
@@ -163,9 +164,8 @@ def with_rows(table: PublicTable, n: int) -> PublicTable:
 Make = Callable[[int, list[str]], Request]
 
 
-def clusters(make: Make, seeds: int, *, quick: bool) -> list[Json]:
+def clusters(make: Make, seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure a fit of groups on all tables, with both priors."""
-    found = []
     for table in [*planted(), *real()]:
         n, d = table.rows.shape
         if quick and (d > 6 or table.name in ("places", "flights")):
@@ -178,14 +178,11 @@ def clusters(make: Make, seeds: int, *, quick: bool) -> list[Json]:
             like = fitted(asked, bursar.rho(RHO / 4), public, array_rows(table.rows))
             one = ratios(make(table.k, names), like, public, columns, table.rows, RHO, seeds)
             kind = f"{prior}, chosen on" if table.name in CHOSEN_ON else prior
-            found.append({"table": table.name, "real": table.real, "prior": kind, "ratios": one})
-            printed(found[-1])
-    return found
+            yield {"table": table.name, "real": table.real, "prior": kind, "ratios": one}
 
 
-def fields(seeds: int, *, quick: bool) -> list[Json]:
+def fields(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure FitMRF on real tables."""
-    found = []
     for table, rows in installed(CATEGORIES):
         rows = rows[generator(5).permutation(len(rows))[: MOST // (2 if quick else 1)]]
         names = names_of(len(table.sizes))
@@ -195,14 +192,11 @@ def fields(seeds: int, *, quick: bool) -> list[Json]:
             request = bursar.MRF(cliques=graph)  # type: ignore[arg-type]
             like = fitted(request, bursar.rho(RHO / 4), public, array_rows(rows))
             one = ratios(request, like, public, columns, rows, RHO, seeds)
-            found.append({"table": f"{table.name}, {graph}", "real": True, "prior": "field", "ratios": one})
-            printed(found[-1])
-    return found
+            yield {"table": f"{table.name}, {graph}", "real": True, "prior": "field", "ratios": one}
 
 
-def tables(seeds: int, *, quick: bool) -> list[Json]:
+def tables(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure distances of pairs and triples over what previews of FitMRF expect, and over bounds; without a prior."""
-    found = []
     for table, rows in installed(CATEGORIES):
         names, codes = names_of(len(table.sizes)), codes_of(rows, table.sizes)
         facts = categories_table(names, table.sizes, len(rows))
@@ -223,9 +217,7 @@ def tables(seeds: int, *, quick: bool) -> list[Json]:
                     if name in told["table_errors"]:
                         one.setdefault(kind, []).append(error / told["table_errors"][name])
                         one.setdefault(f"{kind}, bound before", []).append(error / told["table_bounds"][name])
-            found.append({"table": table.name, "real": True, "prior": f"{graph}, {epsilon:g}", "ratios": one})
-            printed(found[-1])
-    return found
+            yield {"table": table.name, "real": True, "prior": f"{graph}, {epsilon:g}", "ratios": one}
 
 
 def categories_table(names: list[str], sizes: Sequence[int], n: int) -> PublicTable:
@@ -234,9 +226,8 @@ def categories_table(names: list[str], sizes: Sequence[int], n: int) -> PublicTa
     return PublicTable("bench", (), Adjacency.ADD_REMOVE_ONE, 1, n, columns)
 
 
-def regressions(seeds: int, *, quick: bool) -> list[Json]:
+def regressions(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure FitGradientEM's regressions of a table's last column, with priors of its kind and of a mixture."""
-    found = []
     for table in [*lines(), *planted(), *real()]:
         n, d = table.rows.shape
         if not 2 <= d <= (6 if quick else 16):
@@ -253,9 +244,7 @@ def regressions(seeds: int, *, quick: bool) -> list[Json]:
                 one = ratios(request, like, public, columns, table.rows, rho, seeds)
                 one["median"] = [float(np.median(one["coef_error"]))]
                 label = f"{prior} for {k} of {kind}, rho {rho:g}"
-                found.append({"table": table.name, "real": table.real, "prior": label, "ratios": one})
-                printed(found[-1])
-    return found
+                yield {"table": table.name, "real": table.real, "prior": label, "ratios": one}
 
 
 def printed(row: Json) -> None:
@@ -292,10 +281,11 @@ def main() -> None:
     """Measure what was asked for."""
     others = {"fields": fields, "tables": tables, "regressions": regressions}
     for part, options, save in seeded_parts(__doc__, [*MAKES, *others], __file__, seeds=SEEDS, of="table"):
-        if part in MAKES:
-            rows = clusters(MAKES[part], options.seeds, quick=options.quick)
-        else:
-            rows = others[part](options.seeds, quick=options.quick)
+        measure = partial(clusters, MAKES[part]) if part in MAKES else others[part]
+        rows = []
+        for row in measure(options.seeds, quick=options.quick):
+            printed(row)
+            rows.append(row)
         summary(rows)
         save(rows)
 

@@ -30,7 +30,7 @@ mixtures: mixtures by FitDPEM, of planted groups, and how many of the fits warn;
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import Any
@@ -126,9 +126,8 @@ def field_trial(rows: Array, sizes: Sequence[int], n: int, epsilon: float, graph
     return {"tallies": tallies, "bounds": bounds}
 
 
-def fields(seeds: int, *, quick: bool) -> list[Json]:
+def fields(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure FitMRF on real tables."""
-    found = []
     settings = [(n, eps) for n in (5_000, 20_000, 100_000) for eps in (0.3, 1.0, 3.0)]
     for table, rows in installed(CATEGORIES):
         for n, epsilon in settings[3:5] if quick else settings:
@@ -145,9 +144,7 @@ def fields(seeds: int, *, quick: bool) -> list[Json]:
                             "intervals": len(pairs),
                             "width": ratio,
                         }
-                found.append({"table": table.name, "graph": graph, "n": n, "epsilon": epsilon, "kinds": kinds})
-                printed(found[-1])
-    return found
+                yield {"table": table.name, "graph": graph, "n": n, "epsilon": epsilon, "kinds": kinds}
 
 
 def right(model: Any, n: int, seed: int) -> Array:
@@ -156,9 +153,8 @@ def right(model: Any, n: int, seed: int) -> Array:
     return np.stack([np.asarray(drawn[name]).astype(np.float64) for name in model.columns], axis=1)
 
 
-def graphs(seeds: int, *, quick: bool) -> list[Json]:
+def graphs(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure how often fields warn: of real tables, and of rows drawn from a tree."""
-    found = []
     settings = [(n, eps) for n in (5_000, 20_000, 100_000) for eps in (0.3, 1.0, 3.0)]
     for table, rows in installed(CATEGORIES):
         names = names_of(len(table.sizes))
@@ -178,9 +174,7 @@ def graphs(seeds: int, *, quick: bool) -> list[Json]:
                     # Nothing is held out where the graph has all pairs.
                     verdicts[kind] += [] if goodness is None else [goodness.doubtful]
             told = {kind: f"{sum(one)} of {len(one)}" for kind, one in verdicts.items()}
-            found.append({"table": table.name, "graph": graph, "n": n, "epsilon": epsilon, **told, "kinds": {}})
-            printed(found[-1])
-    return found
+            yield {"table": table.name, "graph": graph, "n": n, "epsilon": epsilon, **told, "kinds": {}}
 
 
 # --- clusters and regressions --------------------------------------------------------------------------------
@@ -257,9 +251,8 @@ def centres_of(population: Population) -> Array:
     return np.asarray(KMeans(len(population.means), init=population.means, n_init=1, tol=0).fit(rows).cluster_centers_)
 
 
-def sketches(seeds: int, *, quick: bool) -> list[Json]:
+def sketches(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure centres and means that are decoded from sketches."""
-    found = []
     for population in PLANE[:2] if quick else PLANE:
         k, d = population.means.shape
         lloyd = centres_of(population)
@@ -272,9 +265,7 @@ def sketches(seeds: int, *, quick: bool) -> list[Json]:
                 tallies["centre"].add(*matched(sketch.kmeans(k).intervals(), "cluster_centers_", d, lloyd))
                 mixture = sketch.gaussian_mixture(k).intervals()
                 tallies["mean"].add(*matched(mixture, "means_", d, population.means))
-            found.append({"table": population.name, "n": n, "epsilon": epsilon, "kinds": joined([tallies])})
-            printed(found[-1])
-    return found
+            yield {"table": population.name, "n": n, "epsilon": epsilon, "kinds": joined([tallies])}
 
 
 CHOICES: tuple[tuple[str, int, float, Adjacency], ...] = (
@@ -298,10 +289,9 @@ CHOICES: tuple[tuple[str, int, float, Adjacency], ...] = (
 MOST_CLUSTERS = 6
 
 
-def choices(seeds: int, *, quick: bool) -> list[Json]:
+def choices(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure mean squared distances from sketches, how often the number of components is right, and warnings."""
     plane = {one.name: one for one in PLANE}
-    found = []
     for name, n, epsilon, adjacency in CHOICES[:1] if quick else CHOICES:
         try:
             rows = plane[name].rows(400_000, 10**6) if name in plane else population_of(name)[0]
@@ -322,9 +312,7 @@ def choices(seeds: int, *, quick: bool) -> list[Json]:
             chosen.append(one.components.chosen)
             warned += bool(one.notes)
         facts = {"table": name, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
-        found.append({**facts, "components": chosen, "warned": warned, "kinds": joined([{"mean square": tally}])})
-        printed(found[-1])
-    return found
+        yield {**facts, "components": chosen, "warned": warned, "kinds": joined([{"mean square": tally}])}
 
 
 def groups(k: int, d: int, width: float) -> Array:
@@ -357,9 +345,8 @@ GRADIENTS: tuple[tuple[int, float, int, Adjacency], ...] = (
 """Rows, epsilon, number of columns or features, and neighbouring relation."""
 
 
-def gradients(seeds: int, *, quick: bool) -> list[Json]:
+def gradients(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure FitGradientEM: a mixture of Gaussians, and one of two regressions; where some rows are far off, too."""
-    found = []
     for law in ("normal",) if quick else ("normal", "t", "exponential", "gamma", "outliers", "far"):
         settings = GRADIENTS[3:4] if quick else GRADIENTS if law == "normal" else GRADIENTS[3:6]
         for n, epsilon, d, adjacency in settings:
@@ -367,14 +354,11 @@ def gradients(seeds: int, *, quick: bool) -> list[Json]:
             warned = [int(sum(one)) for one in zip(*(goodness for _, goodness in trials), strict=True)]
             facts = {"table": law, "d": d, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
             rows = [tallies for tallies, _ in trials]
-            found.append({**facts, "warned, means and lines": warned, "kinds": joined(rows)})
-            printed(found[-1])
-    return found
+            yield {**facts, "warned, means and lines": warned, "kinds": joined(rows)}
 
 
-def variants(seeds: int, *, quick: bool) -> list[Json]:
+def variants(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure mixtures of two lines in three features by each variant, and how many of the fits warn."""
-    found = []
     for variant, law in product(
         ("truncated",) if quick else ("truncated", "recentred", "radial", "clipped"),
         ("normal", "t", "exponential", "gamma", "outliers", "far"),
@@ -396,9 +380,7 @@ def variants(seeds: int, *, quick: bool) -> list[Json]:
                 warned += model.goodness.doubtful
                 tally.add(*matched(model.intervals(), "coef_", 3, line))
             facts = {"variant": variant, "law": law, "noise": noise, "n": n, "epsilon": epsilon}
-            found.append({**facts, "warned": f"{warned} of {seeds}", "kinds": joined([{"coefficient": tally}])})
-            printed(found[-1])
-    return found
+            yield {**facts, "warned": f"{warned} of {seeds}", "kinds": joined([{"coefficient": tally}])}
 
 
 def gradient_trial(law: str, n: int, epsilon: float, d: int, adjacency: Adjacency, seed: int) -> tuple[Tallies, Any]:
@@ -459,9 +441,8 @@ def population_of(name: str) -> tuple[Array, int]:
     return table.rows(), table.clusters
 
 
-def clusters(seeds: int, *, quick: bool) -> list[Json]:
+def clusters(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure k-means by FitDPEM."""
-    found = []
     for name, n, epsilon, adjacency in CLUSTERS[::6] if quick else CLUSTERS:
         try:
             rows, k = population_of(name)
@@ -477,9 +458,7 @@ def clusters(seeds: int, *, quick: bool) -> list[Json]:
             model = fitted(request, spend_of(epsilon), table, array_rows(drawn))
             trials.append(cluster_tallies(model, rows))
         facts = {"table": name, "k": k, "d": d, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
-        found.append({**facts, "kinds": joined(trials)})
-        printed(found[-1])
-    return found
+        yield {**facts, "kinds": joined(trials)}
 
 
 def cluster_tallies(model: Any, rows: Array) -> Tallies:
@@ -533,7 +512,7 @@ def separated_trial(population: Population, n: int, epsilon: float, adjacency: A
     return tallies, bool(model.goodness.doubtful)
 
 
-def separated(seeds: int, *, quick: bool) -> list[Json]:
+def separated(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure FitSeparatedGMM, and how many of the fits warn."""
     three = Population("3 in 3", np.array([[-0.6, -0.4, 0.0], [0.5, -0.4, 0.3], [0.0, 0.6, -0.3]]), WEIGHTS, 0.06)
     near = replace(three, name="3 in 3, 5 apart", means=0.25 * three.means)
@@ -556,14 +535,11 @@ def separated(seeds: int, *, quick: bool) -> list[Json]:
     laws = [
         (replace(three, name=f"3 in 3, {law}", law=law), *three_of[1:]) for law in WRONG for three_of in settings[:3]
     ]
-    found = []
     for population, n, epsilon, adjacency in settings[:1] if quick else [*settings, *laws]:
         trials = [separated_trial(population, n, epsilon, adjacency, seed) for seed in range(seeds)]
         facts = {"table": population.name, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
         warned = sum(doubtful for _, doubtful in trials)
-        found.append({**facts, "warned": warned, "kinds": joined([tallies for tallies, _ in trials])})
-        printed(found[-1])
-    return found
+        yield {**facts, "warned": warned, "kinds": joined([tallies for tallies, _ in trials])}
 
 
 def best_of(population: Population) -> tuple[Array, Array, Array]:
@@ -631,11 +607,10 @@ def nearest(model: Any, population: Array) -> Any:
     )
 
 
-def real_mixtures(seeds: int, *, quick: bool) -> list[Json]:
+def real_mixtures(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure mixtures of five components of real tables, and how many intervals are said not to be trusted."""
     from sklearn.mixture import GaussianMixture
 
-    found = []
     for name, n, epsilon, adjacency in REAL_MIXTURES[:1] if quick else REAL_MIXTURES:
         try:
             rows = population_of(name)[0]
@@ -656,14 +631,11 @@ def real_mixtures(seeds: int, *, quick: bool) -> list[Json]:
             trials.append(tallies | {f"{kind}, by EM": tally for kind, tally in by_em.items()})
             warned += model.goodness.doubtful
         facts = {"table": name, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
-        found.append({**facts, "warned": warned, "kinds": joined(trials)})
-        printed(found[-1])
-    return found
+        yield {**facts, "warned": warned, "kinds": joined(trials)}
 
 
-def mixtures(seeds: int, *, quick: bool) -> list[Json]:
+def mixtures(seeds: int, *, quick: bool) -> Iterator[Json]:
     """Measure mixtures by FitDPEM: right models, and residuals that are not normal."""
-    found = []
     wrong = [(replace(PLANE[0], name=f"3 apart, {law}", law=law), 20_000, 1.0, ADD) for law in WRONG]
     settings = [*MIXTURES[:2], *wrong[:1]] if quick else [*MIXTURES, *wrong]
     for population, n, epsilon, adjacency in settings:
@@ -671,9 +643,7 @@ def mixtures(seeds: int, *, quick: bool) -> list[Json]:
         trials = [mixture_trial(population, best, n, epsilon, adjacency, seed) for seed in range(seeds)]
         facts = {"table": population.name, "n": n, "epsilon": epsilon, "adjacency": adjacency.value}
         warned = sum(model.goodness.doubtful for _, model in trials)
-        found.append({**facts, "warned": warned, "kinds": joined([tallies for tallies, _ in trials])})
-        printed(found[-1])
-    return found
+        yield {**facts, "warned": warned, "kinds": joined([tallies for tallies, _ in trials])}
 
 
 # --- tables --------------------------------------------------------------------------------------------------
@@ -701,7 +671,7 @@ def printed(row: Json) -> None:
     )
 
 
-PARTS: dict[str, Callable[..., list[Json]]] = {
+PARTS: dict[str, Callable[..., Iterator[Json]]] = {
     "fields": fields,
     "graphs": graphs,
     "sketches": sketches,
@@ -718,7 +688,11 @@ PARTS: dict[str, Callable[..., list[Json]]] = {
 def main() -> None:
     """Measure what was asked for."""
     for part, options, save in seeded_parts(__doc__, PARTS, __file__, seeds=SEEDS, of="setting"):
-        save(PARTS[part](options.seeds, quick=options.quick))
+        rows = []
+        for row in PARTS[part](options.seeds, quick=options.quick):
+            printed(row)
+            rows.append(row)
+            save(rows)
 
 
 if __name__ == "__main__":
