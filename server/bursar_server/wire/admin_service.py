@@ -8,6 +8,7 @@ import time
 import grpc
 
 from bursar_ledger import Ledger, Role
+from bursar_proto.filling import message_of
 from bursar_proto.v1 import admin_pb2, admin_pb2_grpc
 from bursar_server import log
 from bursar_server.access.auth import SERVER, caller, expiry, hash_token, new_token
@@ -109,15 +110,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.ListTokensRequest, context: grpc.ServicerContext
     ) -> admin_pb2.ListTokensResponse:
         """List the holders of tokens, including revoked ones."""
-        return admin_pb2.ListTokensResponse(
-            tokens=[
-                admin_pb2.TokenSummary(
-                    name=held.name,
-                    role=ROLES[held.role],
-                    revoked=held.revoked,
-                    expires=held.expires or "",
-                    datasets=held.datasets or (),
-                )
-                for held in self._ledger.credentials()
-            ]
-        )
+        tokens = [
+            message_of(admin_pb2.TokenSummary, held, role=ROLES[held.role]) for held in self._ledger.credentials()
+        ]
+        return admin_pb2.ListTokensResponse(tokens=tokens)

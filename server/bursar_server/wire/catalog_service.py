@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 
 from bursar_ledger import DatasetState, DebitRecord, Ledger, ReleaseRecord, SpendingLimits, UnknownEntryError
+from bursar_proto.filling import message_of
 from bursar_proto.v1 import catalog_pb2, catalog_pb2_grpc, fit_pb2, types_pb2
 from bursar_server.access.auth import Current, caller
 from bursar_server.config import RequestLimits
@@ -201,16 +202,8 @@ def _column(column: Any) -> catalog_pb2.Column:
 
 
 def _summary(record: ReleaseRecord, price: types_pb2.Price) -> catalog_pb2.ReleaseSummary:
-    return catalog_pb2.ReleaseSummary(
-        entry=record.entry,
-        dataset=record.dataset,
-        request_id=record.request_id,
-        method=record.method,
-        price=price,
-        time=record.time,
-        released=bool(record.size),
-        state=_state(record),
-    )
+    state = _state(record)
+    return message_of(catalog_pb2.ReleaseSummary, record, price=price, released=bool(record.size), state=state)
 
 
 def _has_sketch(record: ReleaseRecord) -> bool:
@@ -225,14 +218,7 @@ def _sketch(record: ReleaseRecord, price: types_pb2.Price, release: bytes | None
     sketch = message.model.sketch
     sketch.ClearField("sums")
     sketch.entry = record.entry
-    return catalog_pb2.SketchSummary(
-        entry=record.entry,
-        dataset=record.dataset,
-        request_id=record.request_id,
-        price=price,
-        time=record.time,
-        sketch=sketch,
-    )
+    return message_of(catalog_pb2.SketchSummary, record, price=price, sketch=sketch)
 
 
 def _state(record: ReleaseRecord) -> catalog_pb2.ReleaseState.ValueType:

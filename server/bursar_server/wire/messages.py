@@ -8,6 +8,7 @@ from typing import Any
 
 from bursar_amounts import float_down
 from bursar_ledger import Adjacency, Budget, Cost, DatasetState, Debit, DebitRecord, Remainder, Role
+from bursar_proto.filling import message_of
 from bursar_proto.v1 import admin_pb2, fit_pb2, types_pb2
 from bursar_server.fits import Expected
 from bursar_server.jobs.limits import WARNINGS
@@ -43,16 +44,8 @@ def price(value: Cost, budget: Budget | None) -> types_pb2.Price:
 
 def remaining(value: Remainder, budget: Budget) -> types_pb2.Remaining:
     """Return a remaining budget as a message."""
-    return types_pb2.Remaining(
-        cost_units=value.cost_units,
-        delta_units=value.delta_units,
-        cap_cost_units=value.cap_cost_units,
-        cap_delta_units=value.cap_delta_units,
-        rho=value.rho,
-        pure_epsilon=_pure_epsilon(value),
-        order=float(value.order),
-        delta=float_down(budget.conversion_delta),
-    )
+    order, delta = float(value.order), float_down(budget.conversion_delta)
+    return message_of(types_pb2.Remaining, value, pure_epsilon=_pure_epsilon(value), order=order, delta=delta)
 
 
 @functools.lru_cache(maxsize=4096)
