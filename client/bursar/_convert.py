@@ -123,10 +123,12 @@ def _received(value: Any) -> Any:
             return tensor_from(value)
         case types_pb2.Price():
             return price_from(value)
+        case types_pb2.ReleaseNoise():
+            return noise_from(value)
         case str() | bytes():
             return value
         case Sequence():
-            return tuple(value)
+            return tuple(map(_received, value))
     return value
 
 

@@ -185,19 +185,15 @@ def preview_from(
     message: fit_pb2.PreviewResponse, columns: Sequence[str], transforms: Sequence[Transform] = ()
 ) -> Preview:
     """Return the preview of a fit to `columns`, which have `transforms`; none: they have none."""
-    return Preview(
-        price=_convert.price_from(message.price),
+    return _convert.value_of(
+        Preview,
+        message,
         remaining=_convert.remaining_from(message.remaining, message.remaining),
         available=_convert.remaining_from(message.available, message.remaining),
-        affordable=message.affordable,
-        fits_left=message.fits_left,
-        noise=tuple(map(_convert.noise_from, message.noise)),
-        iterations=message.iterations,
         expected={one.name: _expected_from(one) for one in message.expected},
         units={one.name: one.unit for one in message.expected if one.unit},
-        warnings=tuple(message.warnings),
-        useless=message.useless,
         memory=message.memory or None,
+        forecast=None,
         preflight=_preflight_from(message.preflight) if message.HasField("preflight") else None,
         sum_units=dict(zip(columns, message.sum_units, strict=False)),
         transforms=dict(zip(columns, transforms, strict=False)),
