@@ -68,12 +68,26 @@ def decoding_errors(sketch: Sketch, model: Decoded, *, mixture: bool, replicates
         public_seed: seed of rows and noise, at least 0.
 
     Raises:
-        ValueError: `replicates` or `public_seed` out of its range.
+        ValueError: `replicates` or `public_seed` out of its range; or the sketch and the model, of a file that somebody
+            wrote by hand, do not belong together or hold numbers that no decoding survives.
     """
     if not replicates >= 2:
         raise ValueError(f"replicates: expected at least 2, got {replicates!r}")
     if not public_seed >= 0:
         raise ValueError(f"public_seed: expected at least 0, got {public_seed!r}")
+    if len(sketch.unit) != model.centres.shape[1]:
+        raise ValueError(f"sketch: expected one of {model.centres.shape[1]} columns, got {len(sketch.unit)}")
+    try:
+        with np.errstate(all="ignore"):
+            return _replicated(sketch, model, mixture, replicates, public_seed)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            "sketch: its numbers and the model's are so far apart that they cannot be decoded again; load the model "
+            "from its own file"
+        ) from error
+
+
+def _replicated(sketch: Sketch, model: Decoded, mixture: bool, replicates: int, public_seed: int) -> Errors:
     # Imported late: a server imports this package, and needs no bars.
     from tqdm import tqdm
 

@@ -73,8 +73,8 @@ class SymmetricMixture(TableText, Estimator, Model):
         if beta.ndim != 1 or not len(beta):
             raise ValueError(f"beta_: expected shape (d,) with d >= 1, got {beta.shape}")
         std = frozen("noise_std_", self.noise_std_, beta.shape)
-        if not (std > 0).all():
-            raise ValueError("noise_std_: every standard deviation must be above 0")
+        if not ((std > 1e-153) & (std < 1e153)).all():  # whose squares are floats
+            raise ValueError("noise_std_: every standard deviation must be above 0, and its square a number")
         checked_trace(self.trace, (2, len(beta)))
         # A frozen dataclass can store its cleaned fields in no other way.
         object.__setattr__(self, "beta_", beta)

@@ -262,6 +262,20 @@ def test_rows_without_number_or_weight_give_intervals_too() -> None:
             assert row.low <= row.estimate <= row.high
 
 
+def test_a_sketch_that_no_fit_released_is_named() -> None:
+    """A file that somebody wrote by hand gets an error that says what is wrong, and none of a library."""
+    model = sketch(6, 40.0).gaussian_mixture(2, n_init=1)
+    wrong = (
+        replace(model, sketch=replace(sketch(6, 40.0), n_rows=1e300)),
+        replace(model, means_=np.full((2, 2), 1e300)),
+        GaussianMixture(np.full(2, 0.5), np.zeros((2, 3)), np.ones((2, 3)), "diag", sketch=model.sketch),
+        KMeans(np.zeros((2, 3)), np.full(2, 0.5), np.ones(2), sketch=model.sketch),
+    )
+    for one in wrong:
+        with pytest.raises(ValueError, match=r"^sketch: "):
+            one.intervals(replicates=2)
+
+
 # --- all of them ---------------------------------------------------------------------------------------------
 
 

@@ -135,8 +135,8 @@ class Evidence:
             if set(columns) <= set(names):
                 places = {name: place for place, name in enumerate(names)}
                 summed = sum_to(counts, tuple(range(len(names))), tuple(places[name] for name in columns))
-                # Without noise the precision would be infinite.
-                variance = max(std, 1e-6) ** 2 * counts.size / cells
+                # Without noise the precision would be infinite, and squares beyond floats raise.
+                variance = min(max(std, 1e-6), 1e150) ** 2 * counts.size / cells
                 found.append((summed, variance, laplace and counts.size == cells))
         if not found:
             return None
