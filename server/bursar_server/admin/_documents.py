@@ -19,6 +19,7 @@ from bursar_ledger.audit._history import AccountHistory, history
 from bursar_ledger.audit._open import opened as opened_for_audit
 from bursar_ledger.audit._open import rows
 from bursar_ledger.audit._spend import Spend, spend_lines
+from bursar_ledger.audit._text import counted
 from bursar_server.admin._acting import STATE, opened, say_json
 from bursar_server.admin._totals import guesses
 from bursar_server.state import State
@@ -69,7 +70,11 @@ class _Facts:
     def neighbours(self) -> str:
         if self.protects_presence:
             return "tables that differ in the presence of one unit (add_remove_one: unbounded DP)"
-        return "tables that differ in the content of one unit (replace_one: bounded DP, the number of rows is public)"
+        # How many rows one unit has is part of its content.
+        known = "rows" if self.manifest.unit.column is None else "units"
+        return (
+            f"tables that differ in the content of one unit (replace_one: bounded DP, the number of {known} is public)"
+        )
 
     @property
     def total(self) -> str:
@@ -196,9 +201,10 @@ def _statement_lines(facts: _Facts) -> Iterator[str]:
     yield f"probability of about {exact_text(facts.spend.delta)}. In technical words: {facts.total}; protected is"
     yield f"{facts.unit}.\n"
     yield "The promise holds for everything together, for as long as the table exists. So far it was used for"
-    yield f"{facts.spend.fits} models: {facts.spent} of the total. When all of it is spent, no more are computed.\n"
+    yield f"{counted(facts.spend.fits, 'model')}: {facts.spent} of the total. When all of it is spent, no more are"
+    yield "computed.\n"
     if changes := len(facts.account.promises) - 1:
-        yield f"The total was changed {changes} times: TODO say when, and why.\n"
+        yield f"The total was changed {counted(changes, 'time')}: TODO say when, and why.\n"
     yield "## What is not protected\n"
     yield from _points(_UNPROTECTED)
     if not facts.protects_presence:
@@ -233,10 +239,11 @@ def _dpia_lines(facts: _Facts) -> Iterator[str]:
     yield f"* neighbouring tables: {facts.neighbours}"
     yield f"* privacy unit: {facts.unit}"
     yield f"* total: {facts.total}; share of the account {spend.account}, with {spend.datasets}"
-    yield f"* spent: {facts.spent}, by {spend.fits} fits of {len(facts.account.spenders)} analysts"
+    analysts = counted(len(facts.account.spenders), "analyst")
+    yield f"* spent: {facts.spent}, by {counted(spend.fits, 'fit')} of {analysts}"
     yield f"* left: {facts.state.left}"
     if changes := len(facts.account.promises) - 1:
-        yield f"* the total was changed {changes} times: bursar-admin budget show {manifest.name} lists them"
+        yield f"* the total was changed {counted(changes, 'time')}: bursar-admin budget show {manifest.name} lists them"
     yield "\n## Not protected\n"
     yield from _points(_UNPROTECTED)
     yield "\nTODO: opinion of the data protection officer and, where it is due, of the people."
