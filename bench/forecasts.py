@@ -34,6 +34,7 @@ from bursar._fits._kind import Asked
 from bursar._forecast import forecast
 from bursar_ledger import Adjacency
 from bursar_models import Model
+from bursar_models._quantile_errors import quantile_errors
 from bursar_models.forecasts import foretold, spreads
 from bursar_models.requests import Request
 from bursar_models.schema import CategoricalColumn, Column, NumericColumn
@@ -137,11 +138,12 @@ def ratios(
     found: dict[str, list[float]] = {}
     for name, (_, middle, _) in foretold(fits, own).items():
         said = told.expected[name]
-        if name in ("mean_error", "coef_error") and isinstance(said, Mapping):
+        if name in ("mean_error", "coef_error", "quantile_error") and isinstance(said, Mapping):
             low, high = (list(part[name].values()) for part in (told.low, told.high))  # type: ignore[union-attr]
-            errors = spreads([centres_of(fit) for fit in fits])
+            errors = quantile_errors(fits) if name == "quantile_error" else spreads([centres_of(fit) for fit in fits])
             found[name] = (np.median(errors, axis=0) / list(said.values())).tolist()
-            found["in the range"] = ((errors >= low) & (errors <= high)).mean(axis=0).tolist()
+            found[f"{name}, median"] = [float(np.median(found[name]))]
+            found[f"{name}, in the range"] = ((errors >= low) & (errors <= high)).mean(axis=0).tolist()
         elif isinstance(middle, Mapping) and isinstance(said, Mapping):
             found[name] = [middle[column] / said[column] for column in middle]
         elif isinstance(middle, float) and isinstance(said, float):
@@ -173,11 +175,12 @@ def clusters(make: Make, seeds: int, *, quick: bool) -> Iterator[Json]:
         names = names_of(d)
         columns: list[Column] = [NumericColumn(name, "", -1.0, 1.0) for name in names]
         public = number_table(n, d)
-        for prior, more in (("same", 1), ("more", 3)):
+        rhos = (RHO,) if quick else (RHO / 10, RHO, RHO * 5)
+        for rho, (prior, more) in product(rhos, (("same", 1), ("more", 3))):
             asked = bursar.DPEM(n_components=more * table.k, columns=names)
-            like = fitted(asked, bursar.rho(RHO / 4), public, array_rows(table.rows))
-            one = ratios(make(table.k, names), like, public, columns, table.rows, RHO, seeds)
-            kind = f"{prior}, chosen on" if table.name in CHOSEN_ON else prior
+            like = fitted(asked, bursar.rho(rho / 4), public, array_rows(table.rows))
+            one = ratios(make(table.k, names), like, public, columns, table.rows, rho, seeds)
+            kind = f"{prior}{', chosen on' * (table.name in CHOSEN_ON)}, rho {rho:g}"
             yield {"table": table.name, "real": table.real, "prior": kind, "ratios": one}
 
 
@@ -242,7 +245,6 @@ def regressions(seeds: int, *, quick: bool) -> Iterator[Json]:
             for prior, asked in (("lines", request), ("mixture", bursar.DPEM(n_components=8, columns=names))):
                 like = fitted(asked, bursar.rho(rho / 4), public, array_rows(table.rows))
                 one = ratios(request, like, public, columns, table.rows, rho, seeds)
-                one["median"] = [float(np.median(one["coef_error"]))]
                 label = f"{prior} for {k} of {kind}, rho {rho:g}"
                 yield {"table": table.name, "real": table.real, "prior": label, "ratios": one}
 

@@ -61,7 +61,7 @@ def forecast(
         expected=middle,
         low=low,
         high=high,
-        wide=factors is not None,
+        wide=bool(factors),
     )
 
 

@@ -175,8 +175,8 @@ def with_forecast(preview: Preview, made: Forecast, widths: Mapping[str, float],
 
 _OTHERWISE = "a rule of thumb calls this useless, the forecast does not; fit with the same like=... (--like)"
 _WIDE = (
-    "the expected error is a guess, and the range is wide: rows of so simple a model show too little of what noise "
-    "does; of such guesses about real tables half were off by more than a factor of 2"
+    "the expected error of means or coefficients is a guess, and the range is wide: rows of so simple a model show too "
+    "little of what noise does; of such guesses about real tables half were off by more than a factor of 2"
 )
 _GUESSED = "a guess from the public schema alone; like=... (--like) foretells errors and their range"
 
@@ -266,6 +266,7 @@ def _joined(values: Mapping[str, str]) -> str:
 
 _SAID = {
     "mean_error": "expected error of a component's mean",
+    "quantile_error": "expected error of the quantiles of a column, on average",
     "coef_error": "expected error of a coefficient",
     "relative_error": "expected error of parameters over the model's noise level",
     "table_error": "expected distance of the worst table from the truth",

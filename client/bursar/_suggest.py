@@ -37,6 +37,8 @@ class Target:
     Attributes:
         mean_error: largest error of a component's mean, for all columns or by column, in their units: for
             `DPEM`, `SeparatedGMM`, and `GradientEM` of mixtures with `noise_std`.
+        quantile_error: largest mean error of a column's quantiles, for all columns or by column, in their units: for
+            mixtures, with `like`.
         coef_error: largest error of a coefficient, for all features or by feature: for `GradientEM` of regressions with
             `noise_std`.
         relative_error: largest error of parameters in units of the model's noise level: for `GradientEM`.
@@ -56,6 +58,7 @@ class Target:
     """
 
     mean_error: float | Mapping[str, float] | None = None
+    quantile_error: float | Mapping[str, float] | None = None
     coef_error: float | Mapping[str, float] | None = None
     relative_error: float | None = None
     covariance_error: float | None = None
@@ -136,6 +139,7 @@ class Target:
 
 _TELLS = {
     "mean_error": "mixtures have it, where the number of rows is public; of gradient EM with noise_std",
+    "quantile_error": "forecasts of mixtures have it: give like",
     "coef_error": "regressions by gradient EM have it with noise_std, where the number of rows is public",
     "relative_error": "gradient EM has it, where the number of rows is public, for variants without a fixed bound",
     "covariance_error": "separated mixtures have it, where the number of rows is public",

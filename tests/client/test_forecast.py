@@ -48,6 +48,7 @@ def generator(seed: int) -> np.random.Generator:  # noqa: TID251 - made-up relea
         (bursar.SketchKMeans(n_clusters=2), PEOPLE, "relative_sse"),
         (bursar.SketchKMeans(n_clusters=2), PEOPLE, "mean_error"),
         (bursar.GradientEM(model="gaussian_mixture", n_components=2), PEOPLE, "mean_error"),
+        (bursar.DPEM(n_components=2), PEOPLE, "quantile_error"),
         (bursar.GradientEM(model="mixture_of_regressions", target="weight", features=["height"]), PEOPLE, "coef_error"),
         (bursar.SeparatedGMM(n_components=2, sigma_min=5, sigma_max=15), PEOPLE, "mean_error"),
         (bursar.MRF(cliques=[("group", "spring")]), bursar.Guess(weights=[1], spread=9), "table_error"),
@@ -68,7 +69,10 @@ def test_every_fit_is_foretold(toy: bursar.Dataset, request_: Any, like: Any, na
     else:
         assert all(0 < low[c] <= middle[c] <= high[c] for c in middle)  # type: ignore[index]
     assert "dry runs on rows like those of" in repr(found)
-    mixture = isinstance(request_, bursar.DPEM | bursar.GradientEM | bursar.SeparatedGMM) and name == "mean_error"
+    mixture = isinstance(request_, bursar.DPEM | bursar.GradientEM | bursar.SeparatedGMM) and name in (
+        "mean_error",
+        "quantile_error",
+    )
     several = mixture or name == "coef_error"
     assert found.forecast.wide == (several and getattr(request_, "mode", "mixture") == "mixture")
     assert ("the range is wide" in repr(found)) == found.forecast.wide
@@ -79,11 +83,14 @@ def test_mixtures_and_regressions_from_regressions_have_a_wide_range() -> None:
     """A mixture as prior knows the features of a regression, and shows one of several answers of a mixture."""
     line = bursar.LinearRegression(np.ones(2), 0.0, 1.0)
     lines = bursar.MixtureOfRegressions(np.ones((2, 2)), np.arange(2.0), np.ones(2) / 2, np.ones(2))
-    assert factors_of(PEOPLE, PEOPLE, COLUMNS) == (1 / 3, 1.0, 16.0)
-    assert factors_of(line, PEOPLE, COLUMNS) is None
-    assert factors_of(line, line, COLUMNS) == (1 / 4, 1.0, 4.0)
-    assert factors_of(lines, line, COLUMNS) == (1 / 5, 1.0, 8.0)
-    assert factors_of(lines, PEOPLE, COLUMNS) == (1 / 3, 1.0, 3.0)
+    assert factors_of(PEOPLE, PEOPLE, COLUMNS) == {
+        "mean_error": (1 / 3, 1.0, 16.0),
+        "quantile_error": (1 / 3, 1.0, 3.0),
+    }
+    assert factors_of(line, PEOPLE, COLUMNS) == {}
+    assert factors_of(line, line, COLUMNS) == {"coef_error": (1 / 4, 1.0, 4.0)}
+    assert factors_of(lines, line, COLUMNS) == {"coef_error": (1 / 5, 1.0, 8.0)}
+    assert factors_of(lines, PEOPLE, COLUMNS) == {"coef_error": (1 / 3, 1.0, 3.0)}
 
 
 @pytest.mark.parametrize(("chance", "factor"), [(0.009, 1.5), (0.011, 1.0)])
@@ -94,7 +101,7 @@ def test_a_line_that_its_own_counts_contradict_foretells_more_error(
     goodness = Goodness("counts", 1.0, 0.1, 0.5, chance, False, "")
     monkeypatch.setattr(bursar.LinearRegression, "goodness", goodness)
     line = bursar.LinearRegression(np.ones(2), 0.0, 1.0)
-    assert factors_of(line, line, COLUMNS) == (factor / 4, factor, factor * 4)
+    assert factors_of(line, line, COLUMNS)["coef_error"] == (factor / 4, factor, factor * 4)
 
 
 @pytest.mark.parametrize(("count_std", "hidden"), [(1.0, 0.0), (24.0, 0.0), (26.0, 0.5), (990.0, 1.0)])
@@ -112,9 +119,9 @@ def test_directions_that_noise_hides_foretell_less_error(count_std: float, hidde
         noise=(bursar.ReleaseNoise("look", 10, count_std, 1.0, 0.0, 1),),
         n_rows=1000.0,
     )
-    assert factors_of(one, one, COLUMNS)[1] == pytest.approx((1 / 10) ** hidden)  # type: ignore[index]
+    assert factors_of(one, one, COLUMNS)["coef_error"][1] == pytest.approx((1 / 10) ** hidden)
     two = dataclasses.replace(one, coef_=np.ones((2, 2)), intercept_=np.zeros(2), weights_=ONE2 / 2, noise_std_=ONE2)
-    assert factors_of(two, one, COLUMNS)[1] == 1.0  # type: ignore[index]
+    assert factors_of(two, one, COLUMNS)["coef_error"][1] == 1.0
 
 
 def test_errors_of_coefficients_are_put_together_over_columns() -> None:
@@ -139,16 +146,20 @@ def test_a_prior_that_its_own_sums_contradict_foretells_more_error(
     goodness = Goodness("sums", 1.0, 0.1, 0.5, chance, False, "")
     monkeypatch.setattr(bursar.GaussianMixture, "goodness", goodness)
     like = released("full", 1, steps=1)
-    assert factors_of(like, like, COLUMNS) == (1 / 3, factor, 16.0)
-    assert factors_of(PEOPLE, like, COLUMNS) == factors_of(like, PEOPLE, COLUMNS) == (1 / 3, 1.0, 16.0)
+    assert factors_of(like, like, COLUMNS) == {
+        "mean_error": (1 / 3, factor, 16.0),
+        "quantile_error": (1 / 3, factor, 3.0),
+    }
+    assert factors_of(PEOPLE, like, COLUMNS) == factors_of(like, PEOPLE, COLUMNS) == factors_of(PEOPLE, PEOPLE, COLUMNS)
 
 
 def test_factors_are_of_every_column() -> None:
-    """Numbers by column and one number alike."""
-    by_column = ({"x": 3.0}, {"x": 4.0}, {"x": 5.0})
-    found = scaled({"mean_error": by_column, "relative_sse": (3.0, 4.0, 5.0)}, (1 / 3, 2.0, 16.0))
+    """Numbers by column and one number alike; what has no factors stays as it is."""
+    by_column, alone = ({"x": 3.0}, {"x": 4.0}, {"x": 5.0}), (3.0, 4.0, 5.0)
+    factors = (1 / 3, 2.0, 16.0)
+    found = scaled({"mean_error": by_column, "a": alone, "b": alone}, {"mean_error": factors, "a": factors})
     assert found["mean_error"] == ({"x": 1.0}, {"x": 8.0}, {"x": 80.0})
-    assert found["relative_sse"] == (1.0, 8.0, 80.0)
+    assert (found["a"], found["b"]) == ((1.0, 8.0, 80.0), alone)
 
 
 def test_errors_on_several_sets_of_rows_are_joined() -> None:
@@ -159,7 +170,7 @@ def test_errors_on_several_sets_of_rows_are_joined() -> None:
     found = joined([first, second])
     assert found["relative_sse"] == pytest.approx((0.0, 2.0, 2.0))
     assert [part["x"] for part in found["mean_error"]] == pytest.approx([1.0, 4.0, 9.0])  # type: ignore[index]
-    both = with_cells({"e": (1.0, 2.0, 5.0)}, 2 * [{"e": (2.0, 4.0, 6.0)}], (1 / 3, 2.0, 16.0))
+    both = with_cells({"e": (1.0, 2.0, 5.0)}, 2 * [{"e": (2.0, 4.0, 6.0)}], {"e": (1 / 3, 2.0, 16.0)})
     assert both["e"] == pytest.approx((0.5, 4.0, 12.0))
 
 

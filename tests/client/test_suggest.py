@@ -86,6 +86,7 @@ def test_all_that_is_given_has_to_hold() -> None:
     )
     one = preview(
         preflight=rules,
+        quantile_error={"x": 0.3},
         coef_error={"x": 0.5},
         relative_error=0.2,
         table_error=0.3,
@@ -95,6 +96,7 @@ def test_all_that_is_given_has_to_hold() -> None:
     )
     good: dict[str, Any] = {
         "mean_error": {"x": 1.0},
+        "quantile_error": 0.3,
         "coef_error": 0.5,
         "relative_error": 0.2,
         "covariance_error": 0.1,
@@ -108,6 +110,7 @@ def test_all_that_is_given_has_to_hold() -> None:
     assert bursar.Target(**good).met(one)
     for name, bad in (
         ("mean_error", 1.9),
+        ("quantile_error", 0.29),
         ("coef_error", {"x": 0.4}),
         ("relative_error", 0.19),
         ("covariance_error", 0.09),
@@ -141,6 +144,7 @@ def test_a_target_is_positive_numbers(target: dict[str, Any], field: str) -> Non
     ("target", "text"),
     [
         ({"snr": 5}, "is not what this fit's preview tells; sketches have it"),
+        ({"quantile_error": 5}, "forecasts of mixtures have it: give like"),
         ({"coef_error": 5}, "regressions by gradient EM have it"),
         ({"found": 5}, "separated mixtures have it"),
         ({"mean_error": {"z": 1}}, "'z' is none of x"),

@@ -44,7 +44,7 @@ class Method:
 
 
 METHODS = (
-    Method("dpem", bursar.DPEM, ("mean_error",), "--n-components 3", "--mean-error 0.5"),
+    Method("dpem", bursar.DPEM, ("mean_error", "quantile_error"), "--n-components 3", "--mean-error 0.5"),
     Method(
         "sketch-kmeans",
         bursar.SketchKMeans,
@@ -64,14 +64,14 @@ METHODS = (
     Method(
         "gradient-em",
         bursar.GradientEM,
-        ("mean_error", "coef_error", "relative_error"),
+        ("mean_error", "quantile_error", "coef_error", "relative_error"),
         "--model gaussian_mixture",
         "--relative-error 0.1",
     ),
     Method(
         "separated-gmm",
         bursar.SeparatedGMM,
-        ("mean_error", "covariance_error", "found"),
+        ("mean_error", "quantile_error", "covariance_error", "found"),
         "--n-components 3 --sigma-min 0.5 --sigma-max 2",
         "--covariance-error 0.1",
     ),
@@ -188,7 +188,7 @@ _FIRST = 0.1
 """Epsilon to begin with."""
 
 _TYPES = {
-    **dict.fromkeys(("mean_error", "coef_error"), Value("X or NAME=X,...", accuracy)),
+    **dict.fromkeys(("mean_error", "quantile_error", "coef_error"), Value("X or NAME=X,...", accuracy)),
     "table_errors": Value("X or A,B=X", distance),
 }
 """Types of targets that may differ by column or table."""
@@ -207,6 +207,7 @@ def _of_tables(typed: str, given: Sequence[float | tuple[str, float]]) -> float 
 
 _TARGETS = {
     "mean_error": "Largest error of a component's mean, in the columns' units; one for all columns, or by column",
+    "quantile_error": "Largest mean error of a column's quantiles, in its units, of a mixture; with a prior (--like)",
     "coef_error": "Largest error of a coefficient of a regression; one for all features, or by feature",
     "relative_error": "Largest error of parameters, in units of the model's noise level",
     "covariance_error": "Largest relative error of a covariance",
