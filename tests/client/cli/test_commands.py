@@ -206,7 +206,7 @@ def test_a_suggestion_for_every_fit(run: Run, shop: Shop) -> None:
     assert "relative_error" in run("suggest", *lines, "--relative-error", "0.2").stdout
     for wrong, text in (
         (["--mean-error", "0"], "target.mean_error"),
-        ([], "at least one of --mean-error, --noise"),
+        ([], "at least one of --mean-error, --quantile-error, --noise"),
         (["--noise", "moments"], "expected a name and a number"),
         (["--mean-error", "1", "--pure", "--delta", "1e-6"], "not both"),
     ):

@@ -39,9 +39,11 @@ def test_half_a_guess_is_none(run: Run, words: tuple[str, ...]) -> None:
     assert run(*DPEM, *words).exit_code == 2
 
 
-def test_a_spend_is_suggested_with_its_range(run: Run) -> None:
+@pytest.mark.parametrize("name", ["mean_error", "quantile_error"])
+def test_a_spend_is_suggested_with_its_range(run: Run, name: str) -> None:
     """The ends of the range are spends, and the middle is what the preview has."""
-    words = ("suggest", "dpem", "toy", "--n-components", "2", "--mean-error", "2", *GUESS, "--json")
+    wanted = (f"--{name.replace('_', '-')}", "2")
+    words = ("suggest", "dpem", "toy", "--n-components", "2", *wanted, *GUESS, "--json")
     told = json.loads(run(*words).stdout)
     assert 0 < told["low"]["value"] < told["high"]["value"]
-    assert told["preview"]["forecast"]["expected"]["mean_error"]["height"] <= 2
+    assert told["preview"]["forecast"]["expected"][name]["height"] <= 2
