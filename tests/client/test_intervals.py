@@ -237,6 +237,16 @@ def test_more_noise_has_wider_intervals() -> None:
     assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
 
 
+def test_padded_rows_make_no_interval_shorter() -> None:
+    """A public number of four times the rows: estimates and intervals are those of the rows that are there."""
+    for kind in ("kmeans", "gaussian_mixture"):
+        widths = []
+        for declared in (4000.0, 16_000.0):
+            found = getattr(replace(sketch(7, 10.0), n_rows=declared), kind)(3, n_init=5).intervals(replicates=20)
+            widths.append(np.array([row.high - row.low for row in found if row.name.startswith("weights_")]))
+        assert 0.7 < float(np.mean(widths[1] / widths[0])) < 1.4, kind
+
+
 def test_a_bootstrap_can_be_repeated() -> None:
     """The same public seed gives the same intervals, another one others."""
     model = sketch(4, 40.0).kmeans(2, n_init=2)
@@ -266,7 +276,6 @@ def test_a_sketch_that_no_fit_released_is_named() -> None:
     """A file that somebody wrote by hand gets an error that says what is wrong, and none of a library."""
     model = sketch(6, 40.0).gaussian_mixture(2, n_init=1)
     wrong = (
-        replace(model, sketch=replace(sketch(6, 40.0), n_rows=1e300)),
         replace(model, means_=np.full((2, 2), 1e300)),
         GaussianMixture(np.full(2, 0.5), np.zeros((2, 3)), np.ones((2, 3)), "diag", sketch=model.sketch),
         KMeans(np.zeros((2, 3)), np.full(2, 0.5), np.ones(2), sketch=model.sketch),

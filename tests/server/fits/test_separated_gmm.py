@@ -56,6 +56,15 @@ def test_separated_components_are_found(adjacency: Adjacency) -> None:
     assert array(model.covariances) == pytest.approx(np.tile(np.eye(2), (3, 1, 1)), abs=0.3)
 
 
+def test_padded_rows_do_not_make_weights_look_better_known() -> None:
+    """A public number that counts three padded rows for each row says nothing of how well weights are sampled."""
+    rows = mixture(5000, APART, 1)
+    alone = run(plan(table()), rows)
+    padded = run(plan(table(rows=20_000)), np.tile(rows, (4, 1)), present=np.arange(20_000) < 5000)
+    assert padded.n_rows == 20_000
+    assert array(padded.weight_errors).mean() == pytest.approx(array(alone.weight_errors).mean(), rel=0.2)
+
+
 class Hostile:
     """Noise that nobody would draw, of one kind, and choices that scores have no part in."""
 

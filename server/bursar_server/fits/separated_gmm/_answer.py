@@ -29,6 +29,8 @@ def run(plan: SeparatedPlan, session: Session) -> fit_pb2.SeparatedGMM:
     total = float(np.sum(result.counts))
     weights = result.counts / total
     rows = settings.rows or total
+    # Public numbers may count padded rows, which are no sample of anything.
+    sampled = min(rows, total)
     return fit_pb2.SeparatedGMM(
         columns=plan.columns,
         covariance_type=_TYPES[moments],
@@ -37,7 +39,7 @@ def run(plan: SeparatedPlan, session: Session) -> fit_pb2.SeparatedGMM:
         means=tensor_of(plan.own.within(settings.frame.centre + scale * result.means)),
         covariances=tensor_of(_shaped(result.covariances * scale[:, None] * scale, moments)),
         mean_errors=tensor_of(scale * result.mean_errors),
-        weight_errors=tensor_of(weight_errors(weights, rows, result.count_errors / total)),
+        weight_errors=tensor_of(weight_errors(weights, sampled, result.count_errors / total)),
         covariance_errors=tensor_of(result.covariance_errors),
         iterations=plan.iterations,
         noise=plan.noise,
