@@ -18,6 +18,7 @@ from bursar_models.mrf._estimation import ESTIMATORS, _alone, _less_noisy, conti
 from bursar_models.mrf._inference import chain_marginals, exact
 from bursar_models.mrf._posterior import Posterior, tilted_gaussian, tilted_laplace
 from bursar_models.mrf._problem import _Shared
+from bursar_models.mrf._shrinkage import in_cycles, nearer, without_own
 from tests.each import each
 
 GRAPHS = {
@@ -194,6 +195,74 @@ def test_noise_on_tables_of_several_columns_is_lessened() -> None:
     assert _less_noisy(few, p, rows / 100) is few
     alone = NoisyTable((0,), base[:, 0], std)
     assert _less_noisy(alone, p, rows) is alone
+
+
+def ring(direct: FloatArray) -> tuple[Graph, list[FloatArray]]:
+    """Three columns: two depend on the third, and on each other as said."""
+    graph = Graph((5, 5, 5), ((0, 1), (0, 2), (1, 2)))
+    strong = 1.5 * np.eye(5)
+    return graph, [strong, direct, strong]
+
+
+def test_a_table_is_compared_with_what_others_say_of_it() -> None:
+    """Without its own potential a pair depends by the third column, and has its own columns still."""
+    rng = np.random.default_rng(4)  # noqa: TID251 - test data
+    for direct in (0.0, 1.0):
+        graph, theta = ring(direct * rng.normal(size=(5, 5)))
+        marginals, _ = exact(graph, theta)
+        own = marginals[1]
+        base = without_own(graph, in_cycles(graph), theta, marginals)[0, 2]
+        independent = np.outer(own.sum(axis=1), own.sum(axis=0))
+        assert np.abs(base.sum(axis=1) - own.sum(axis=1)).max() < 1e-4
+        assert np.abs(base.sum(axis=0) - own.sum(axis=0)).max() < 1e-4
+        assert np.abs(base - independent).sum() > 0.1
+        assert (np.abs(base - own).sum() < 1e-9) == (direct == 0)
+
+
+def test_tables_move_to_bases_by_what_noise_explains() -> None:
+    """A table that is its base but for noise gets near it; another stays, as do small tables and Laplace noise."""
+    rng = np.random.default_rng(7)  # noqa: TID251 - noise of the test
+    base, rows, std = np.outer([0.1, 0.2, 0.3, 0.4], [0.3, 0.3, 0.4]), 50_000.0, 100.0
+    waves = np.outer([1, -1, 1, -1], [2, -1, -1]) * 1500.0
+    for truth, least, most in ((rows * base, 0.0, 0.7), (rows * base + waves, 0.95, 1.05)):
+        noisy = [NoisyTable((0, 1), truth + rng.normal(0, std, truth.shape), std) for _ in range(200)]
+        moved = [np.square(nearer(one, base, rows).counts - truth).sum() for one in noisy]
+        assert least < np.mean(moved) / np.mean([np.square(one.counts - truth).sum() for one in noisy]) < most
+    few = NoisyTable((0, 1), rows / 100 * base, std)
+    assert nearer(few, base, rows / 100) is few
+    laplace = NoisyTable((0, 1), rows * base, std, True)
+    assert nearer(laplace, base, rows) is laplace
+    assert in_cycles(GRAPHS["chain"]) == in_cycles(GRAPHS["clique of three"]) == in_cycles(GRAPHS["independent"]) == ()
+    assert in_cycles(Graph((2,) * 5, ((0, 1), (0, 2), (1, 2), (2, 3), (4,)))) == (0, 1, 2)
+
+
+def test_wild_tables_in_a_cycle_have_a_model() -> None:
+    """Released counts may be anything that 64-bit integers hold."""
+    wild = np.where(np.arange(25).reshape(5, 5) % 3, 9e18, -9e18)
+    for std in (0.0, 1.0, 1e9):
+        graph = ring(np.zeros((5, 5)))[0]
+        for counts in (wild, wild.T, -wild, np.zeros((5, 5))):
+            tables = [NoisyTable(clique, counts, std) for clique in graph.cliques]
+            found = estimate(graph, tables, None)
+            assert np.isfinite(np.concatenate([one.ravel() for one in found.marginals])).all()
+
+
+def test_cycles_are_learnt_better_from_what_other_tables_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two columns depend by a third only, and their own table is noise but for that."""
+    rng = np.random.default_rng(5)  # noqa: TID251 - noise of the test
+    graph, theta = ring(np.zeros((5, 5)))
+    truth, _ = exact(graph, theta)
+    noisy = [
+        [NoisyTable(c, 5_000 * p + rng.normal(0, 60, p.shape), 60.0) for c, p in zip(graph.cliques, truth, strict=True)]
+        for _ in range(20)
+    ]
+
+    def error() -> float:
+        return float(np.mean([np.abs(estimate(graph, one, 5_000).marginals[1] - truth[1]).sum() for one in noisy]))
+
+    found = error()
+    monkeypatch.setattr("bursar_models.mrf._estimation.without_own", lambda *_: {})
+    assert found < 0.9 * error()
 
 
 def test_states_without_rows_are_found_empty(monkeypatch: pytest.MonkeyPatch) -> None:

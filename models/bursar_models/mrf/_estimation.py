@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -30,7 +31,8 @@ from bursar_models.mrf._problem import (
     posterior_of,
     tolerance,
 )
-from bursar_models.mrf._work import chain_work, evaluations, exact_work, most_sweeps, routine
+from bursar_models.mrf._shrinkage import LARGEST, UNKNOWN, in_cycles, joint_part, nearer, without_own
+from bursar_models.mrf._work import chain_work, evaluations, exact_work, few_enough, most_sweeps, routine
 
 Estimator = Literal["cgm", "naive", "nlbp"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
@@ -94,9 +96,6 @@ _FARTHEST_TILT, _HALVINGS = 20.0, 30
 At the largest one a count moves by twenty times its noise; the steps find the tilt to 4e-8 of that.
 """
 
-_LARGEST = 1e15
-"""Limit to which counts are clipped: far above any number of rows, and squares stay finite."""
-
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
@@ -150,7 +149,9 @@ def estimate(
     - A cell of several columns has a prior p(n), of which half is exponential with the mean that independent columns
       have there: a potential from a Dirichlet(1) makes such counts, and combinations of two rare states are rare. As
       some are not, the other half is exponential with a mean of several average counts.
-    - Tables of several variables are first moved nearer to independent ones, by what of their distance noise explains.
+    - Tables of several variables are first moved nearer to independent ones, by what of their distance noise explains;
+      where there are cycles all is then learnt once more, from tables that are nearer to what the model says of them
+      without their own potential.
 
     Beside the cells, counts of single variables are at least 0, too: a flat prior on S cells alone would say that their
     sum is large, as its S - 1 power, and blur columns with rare states. So sums enter as tables (see `with_sums`),
@@ -185,7 +186,8 @@ def estimate(
         ValueError: no table; a table that is over no clique of the graph or has another shape; an argument outside its
             range; exact inference above its limits.
     """
-    return continued(
+    learn = partial(
+        continued,
         graph,
         tables,
         n_rows,
@@ -193,7 +195,14 @@ def estimate(
         regularization=regularization,
         inference=inference,
         ordered=ordered,
-    ).estimate
+    )
+    around = in_cycles(graph) if estimator == "cgm" and routine(graph, inference) == "exact" else ()
+    if not (around and few_enough(graph)):
+        return learn().estimate
+    first = learn(searches=2)
+    bases = without_own(graph, around, first.estimate.log_potentials, first.estimate.marginals)
+    second = learn(searches=2, start=first.parameters, bases=bases).estimate
+    return replace(second, iterations=first.estimate.iterations + second.iterations)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +229,8 @@ def continued(
     start: Mapping[tuple[int, ...], FloatArray] | None = None,
     most: int | None = None,
     ordered: Mapping[int, int] = UNORDERED,
+    bases: Mapping[tuple[int, ...], FloatArray] = UNKNOWN,
+    searches: int = 1,
 ) -> Fitted:
     """Fit as `estimate` does, from the end of an earlier search.
 
@@ -234,6 +245,9 @@ def continued(
         most: maximum number of evaluations of a model on the way to others, which is not leant (`_leant`); None for
             that of `evaluations`.
         ordered: as in `estimate`.
+        bases: probabilities of tables in models without them, to which "cgm" moves them, as noise allows; elsewhere
+            those of independent columns.
+        searches: number of searches that share the most work of one.
     """
     _check(n_rows, estimator, regularization)
     if inference not in INFERENCES:
@@ -254,11 +268,16 @@ def continued(
             several = len(one.variables) > 1
             expected[place] = _independent(one, alone, rows) if several else few[one.variables[0]]
             guesses[place] = guesses[place] if several else alone[one.variables[0]]
-        merged = [_less_noisy(table, alone, rows) for table in merged]
+        merged = [
+            _less_noisy(table, alone, rows)
+            if (base := bases.get(table.variables)) is None
+            else nearer(table, base, rows)
+            for table in merged
+        ]
         merged, guesses, expected = _with_order(merged, guesses, expected, alone, rows, ordered)
     # Closed forms: where the tables are pairs of a tree the second is nearly the answer, and the search is short.
     starts = starting_points(scopes, guesses)
-    limit = evaluations(work, sum(table.counts.size for table in merged))
+    limit = evaluations(searches * work, searches * sum(table.counts.size for table in merged))
     leans = estimator == "cgm" and how == "exact" and most is None
     # What is left of the evaluations is for `_leant`.
     own_limit = max(1, limit * 4 // 5) if leans else min(limit, most or limit)
@@ -377,7 +396,7 @@ def estimated_rows(tables: Sequence[NoisyTable]) -> float:
     A total has the variance cells std^2. Noise of different tables is independent.
     """
     # Clipped, because released cells may be anything that 64-bit integers hold.
-    totals = np.array([np.clip(table.counts, -_LARGEST, _LARGEST).sum() for table in tables])
+    totals = np.array([np.clip(table.counts, -LARGEST, LARGEST).sum() for table in tables])
     precisions = np.array([1 / (table.counts.size * max(table.std, LEAST_STD) ** 2) for table in tables])
     return max(float(totals @ (precisions / precisions.sum())), 1.0)
 
@@ -504,10 +523,7 @@ def _less_noisy(table: NoisyTable, alone: Mapping[int, FloatArray], rows: float)
         return table
     base = _independent(table, alone, rows)
     full = np.square(base) / (np.square(base) + (_FULL * std) ** 2)
-    away = np.clip(table.counts - base, -_LARGEST, _LARGEST)
-    axes = range(away.ndim)
-    of_axes = [away.mean(axis=tuple(other for other in axes if other != axis), keepdims=True) for axis in axes]
-    joint = away - sum(of_axes, np.zeros(())) + (away.ndim - 1) * away.mean()
+    joint = joint_part(table.counts - base)
     # Noise has `freedom` squares in the joint part, spread over all cells.
     variance = max(0.0, float((full * (np.square(joint) * cells / freedom - std**2)).sum() / full.sum()))
     return replace(table, counts=table.counts - joint * full / (1 + variance / std**2))

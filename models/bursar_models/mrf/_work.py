@@ -71,6 +71,11 @@ def evaluations(work: int, cells: int) -> int:
     return max(1, min(MAX_ITERATIONS, MAX_WORK // (work + TABLE_CELL * cells)))
 
 
+def few_enough(graph: Graph) -> bool:
+    """Return whether one evaluation for each clique of a junction tree takes a tenth of `MAX_WORK` at most."""
+    return 10 * len(graph.cliques) * exact_work(graph) <= MAX_WORK
+
+
 def check_work(graph: Graph, inference: Literal["auto", "exact", "loopy"], names: Sequence[str] = ()) -> None:
     """Check that the cost of a fit over a graph's cliques is within `MAX_WORK`.
 
