@@ -433,6 +433,14 @@ def test_cells_after_a_grid_find_clusters_narrower_than_bins() -> None:
     assert squares(X, array(run(made, X, adjacency=AR, source=NoNoise()).means)) < 1.05 * lloyd(X, 8)
 
 
+def test_a_long_tail_is_not_clipped_where_noise_is_low() -> None:
+    """Rows without noise in one column: radii that fit a Gaussian end a fifth above it."""
+    generator = np.random.default_rng(0)  # noqa: TID251 - rows of a test
+    X = np.minimum(np.exp(1.2 * generator.standard_normal((10_000, 1))), 40.0) / 4.0
+    made = kmeans(1, rows=len(X), n_components=3, **rho(0.35))
+    assert squares(X, array(run(made, X, adjacency=AR, source=NoNoise()).means)) < 1.05 * lloyd(X, 3)
+
+
 def test_k_means_of_weighted_rows_finds_what_is_there() -> None:
     """The best of several starts, weights as repetitions, fewer distinct rows than clusters allowed."""
     generator = np.random.default_rng(4)  # noqa: TID251 - rows of a test
