@@ -176,7 +176,7 @@ def test_more_lines_take_more_steps(k: int, steps: int) -> None:
     """Each doubling of the lines takes as many steps as b and -b take in all, beside the look and the last release."""
     lines = {"model": fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS, "target": "y"}
     assert plan(table(target=5.0), **lines, n_components=k).iterations == steps + 2
-    assert plan(table(target=5.0), **lines, symmetric=True).iterations == 16 + 2
+    assert plan(table(target=5.0), **lines, symmetric=True).iterations == 24 + 2
 
 
 def test_units_and_noise_are_the_datas() -> None:

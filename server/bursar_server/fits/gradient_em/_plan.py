@@ -70,6 +70,11 @@ _STEPS = {
 Measured: fewer do not settle from a random start; the mean of more offsets their finer division of the budget.
 """
 
+_MIRRORED = 8
+"""Further steps of symmetric regressions. Measured in 13 cells (5 to 20 columns, 1,000 to 100,000 rows, epsilon 0.2 to
+1, 16 to 100 fits each): errors are 0.95 of those with 16 steps, and with a thousand rows fewer fits fail.
+"""
+
 _DOUBLED = 16
 """Further steps of regressions that are not symmetric, each time that components are doubled; for one or two once.
 
@@ -266,7 +271,8 @@ def _check_choices(request: fit_pb2.FitGradientEMRequest, violations: Violations
 def _iterations(request: fit_pb2.FitGradientEMRequest) -> int:
     lines = request.model == fit_pb2.LATENT_MODEL_MIXTURE_OF_REGRESSIONS and not request.symmetric
     doublings = math.ceil(math.log2(max(request.n_components, 2))) if lines else 0
-    return request.iterations or _STEPS[request.model] + _DOUBLED * doublings
+    mirrored = _MIRRORED if request.symmetric else 0
+    return request.iterations or _STEPS[request.model] + mirrored + _DOUBLED * doublings
 
 
 def _averaged(request: fit_pb2.FitGradientEMRequest, T: int) -> int:
