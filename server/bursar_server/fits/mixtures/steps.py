@@ -245,8 +245,10 @@ Chosen, not tuned.
 """
 
 
-_SOFT = 3
-"""EM steps of a start with more cells than components, before they are merged. Chosen on real tables."""
+_SOFT, _SOFT_OF_MANY = 3, Fraction(3, 5)
+"""EM steps with two cells for each component, before they are merged, and the share of the EM steps with more of them.
+Chosen on real tables: many small cells find where values repeat, and need time for it.
+"""
 
 
 @dataclass(frozen=True)
@@ -306,7 +308,8 @@ def sketch(
     repairs = min(_REPAIRS, max(rest - 3, 0)) if cells > 1 else 0
     repair = Sketch(Phase.REPAIR, cells, Moments.FULL, _REPAIR_WEIGHTS)
     wide = replace(em, components=cells, weights=em_weights(d, cells, moments, pure=pure)) if cells > k else em
-    settling = [wide if i < _SOFT else em for i in range(rest - repairs)]
+    soft = max(_SOFT, int((rest - repairs) * _SOFT_OF_MANY)) if cells > 2 * k else _SOFT
+    settling = [wide if i < soft else em for i in range(rest - repairs)]
     settling[1:] = [replace(step, background=background) for step in settling[1:]]
     # With many settling steps the start gets a larger share each, because settling cannot mend a wrong start.
     boost = max(Fraction(1), Fraction(T, default_iterations(cells, splitting=True)))
