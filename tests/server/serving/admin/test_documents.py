@@ -70,7 +70,7 @@ def test_the_numbers_in_words_are_the_audits(spent: Admin, kind: str) -> None:
 
 
 def test_where_a_unit_has_several_rows_their_number_is_not_said_to_be_public(admin: Admin) -> None:
-    """Under replace_one another content of a unit may have more rows; how many units there are stays the same."""
+    """Another content of a unit may have more rows under replace_one; how many units there are stays the same."""
     unit = {**UNIT, "replace_one": 'replace_one"\npublic_rows = 9\n#"'}
     admin.ok("import", *admin.table("heights", ROWS, **unit), "--epsilon", 2, "--delta", 1e-6, "--yes")
     assert "bounded DP, the number of units is public" in admin.ok("document", "dpia", "heights")
