@@ -45,6 +45,13 @@ Measured: with (0.1, 2.5) sums of squares of exponential clusters were up to 13 
 intervals were too short.
 """
 
+_BLIND = 0.1
+"""Share of the change's variance that moments do not take away, since no change of a real table is without a shape.
+
+Measured on seven planted and thirteen real populations, 20,000 and 50,000 rows, epsilon 0.3 to 3: without it intervals
+held in 87 and 73 %, with 0.1 in 92 and 92 %, with 0.2 in 93 and 95 %; but on six other tables with 0.2 in 100 %.
+"""
+
 _LOOSER = 4.0
 """Factor on the prior's variances: it was chosen for a steady search, not as a belief."""
 
@@ -309,7 +316,7 @@ class Population:
             free = np.square(slopes) @ variances + change * spread
             for deviation in FAR_SHARES:
                 likelihood, move, less = _with_far(deviation**2, rest, anywhere, shared, solved, far)
-                left = np.maximum(free + deviation**2 * far**2 - less, 0.0)
+                left = np.maximum(free + deviation**2 * far**2 - less, 0.0) + _BLIND * change * spread
                 found.append((likelihood - loss / 2, start + move, left, change))
         return _averaged(found)
 

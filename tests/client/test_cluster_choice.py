@@ -72,6 +72,21 @@ def test_mean_squares_are_those_of_the_population(law: str, signature: Signature
 
 
 @pytest.mark.slow
+def test_a_density_that_is_no_mixture_leaves_an_error_that_moments_do_not_take_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows along a curve, hardly any noise: intervals are half as wide again as where moments explain the change."""
+    rng = np.random.default_rng(11)  # noqa: TID251 - rows of a test
+    x = rng.uniform(-0.8, 0.8, 20_000)
+    rows = np.column_stack([x, x * x - 0.3 + 0.03 * rng.standard_normal(len(x))])
+    sketch = replace(sketch_of(rows, Frequencies(100, 2, 3, 0.12)), noise_std=3.0, n_rows_std=3.0)
+    found = sketch.choose(2, n_init=2)
+    monkeypatch.setattr(choice, "_BLIND", 0.0)
+    explained = sketch.choose(2, n_init=2)
+    assert (found.high - found.low > 1.5 * (explained.high - explained.low)).all()
+
+
+@pytest.mark.slow
 def test_rows_at_few_of_the_frequencies_add_their_error() -> None:
     """A mask of an eighth of the frequencies makes intervals wider, and they hold."""
     frequencies = Frequencies(100, 2, 3, 0.12)

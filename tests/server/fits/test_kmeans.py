@@ -441,6 +441,14 @@ def test_a_long_tail_is_not_clipped_where_noise_is_low() -> None:
     assert squares(X, array(run(made, X, adjacency=AR, source=NoNoise()).means)) < 1.05 * lloyd(X, 3)
 
 
+def test_pseudo_rows_are_clipped_as_the_rows_are() -> None:
+    """Long tails in two columns, without noise: centres that follow clipped means alone end a fifteenth above it."""
+    generator = np.random.default_rng(0)  # noqa: TID251 - rows of a test
+    X = np.minimum(np.exp(generator.standard_normal((20_000, 2))), 40.0) / 4.0
+    made = kmeans(2, rows=len(X), n_components=3, **rho(0.05))
+    assert squares(X, array(run(made, X, adjacency=AR, source=NoNoise()).means)) < 1.03 * lloyd(X, 3)
+
+
 def test_k_means_of_weighted_rows_finds_what_is_there() -> None:
     """The best of several starts, weights as repetitions, fewer distinct rows than clusters allowed."""
     generator = np.random.default_rng(4)  # noqa: TID251 - rows of a test

@@ -49,6 +49,12 @@ _INNER_STEPS, _MEMORY = 5, 0.25
 """Free steps on pseudo-rows after a release, and the minimum weight of the latest correction. Chosen, not tuned."""
 
 
+_DOUBT = 3.0
+"""Share of the bias of clipping that is not believed, for each share by which pseudo-rows are wider than the rows.
+Chosen of 0 and 3: without it pairs of clusters narrower than bins end a quarter above Lloyd's algorithm.
+"""
+
+
 @dataclass(frozen=True)
 class KMeansSettings:
     """Public settings of a run beside its releases.
@@ -292,10 +298,12 @@ def _settle(
         gain = 2.0 / (t + 2.0)
         means = old + gain * (new - old)
         if settings.corrected and pseudo is not None:
-            noise = (released.sum_std * np.array([c.radius for c in cells]) / np.array([s.count for s in seen])) ** 2
+            counts, radii = released.safe_counts(), np.array([cell.radius for cell in cells])
+            noise = (released.sum_std * radii / counts) ** 2
             # Averaged is how far the rows' step lies from that of the pseudo-rows: it changes less than the centres do.
             weight = max(1.0 / (t + 1.0), _MEMORY)
-            offset = (1.0 - weight) * offset + weight * (new - pseudo_rows.step(pseudo, old).centres)
+            own = pseudo_rows.step(pseudo, old).centres - _cut_off(pseudo, old, radii, released)
+            offset = (1.0 - weight) * offset + weight * (new - own)
             variance = (1.0 - weight) ** 2 * variance + weight**2 * noise
             means = _followed(pseudo, old, _stein(offset, np.sqrt(variance)))
         cells = tuple(
@@ -322,6 +330,17 @@ def _widened(cells: Cells, step: Step, steps: int) -> Cells:
     return tuple(
         replace(cell, radius=max(cell.radius, float(radius))) for cell, radius in zip(cells, wide, strict=True)
     )
+
+
+def _cut_off(pseudo: PseudoRows, centres: FloatArray, radii: FloatArray, released: Released) -> FloatArray:
+    """Return what clipping takes from the means of pseudo-rows (k, d), as far as they reach no farther than the rows.
+
+    The clipped mean of a long tail is biased. What clipping does to pseudo-rows says by how much, unless they are wider
+    than the rows: of two groups in one cell, say.
+    """
+    cut, squares = pseudo_rows.clipped(pseudo, centres, radii)
+    seen = np.trace(released.seconds, axis1=1, axis2=2) / released.safe_counts()
+    return np.asarray(cut * np.clip(1.0 - _DOUBT * (squares / np.maximum(seen, 1e-300) - 1.0), 0.0, 1.0)[:, None])
 
 
 def _followed(pseudo: PseudoRows, centres: FloatArray, offset: FloatArray) -> FloatArray:

@@ -195,6 +195,22 @@ def step(pseudo: PseudoRows, centres: FloatArray) -> Clustering:
     return Clustering(np.where(counts[:, None] > 0.0, means, centres), counts, np.sum(own * distances, axis=0))
 
 
+def clipped(pseudo: PseudoRows, centres: FloatArray, radii: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return what clipping to radii (k,) does to the pseudo-rows nearest to each centre.
+
+    Returns:
+        What it takes from their mean, (k, d), and the mean square of their clipped distances, in radii, (k,).
+    """
+    nearest = np.argmin(_squares(pseudo.rows, centres), axis=1)
+    shifts = pseudo.rows - centres[nearest]
+    lengths = np.linalg.norm(shifts, axis=1) / radii[nearest]
+    own = np.zeros((len(nearest), len(centres)))
+    own[np.arange(len(nearest)), nearest] = pseudo.weights
+    shares = own / np.maximum(own.sum(axis=0), 1e-300)
+    beyond = shifts * np.maximum(1.0 - 1.0 / np.maximum(lengths, 1e-300), 0.0)[:, None]
+    return shares.T @ beyond, shares.T @ np.square(np.minimum(lengths, 1.0))
+
+
 def _lloyd(pseudo: PseudoRows, centres: FloatArray) -> Clustering:
     for _ in range(_STEPS):
         moved = step(pseudo, centres).centres
