@@ -48,7 +48,6 @@ then end in other optima.
 _INNER_STEPS, _MEMORY = 5, 0.25
 """Free steps on pseudo-rows after a release, and the minimum weight of the latest correction. Chosen, not tuned."""
 
-
 _DOUBT = 3.0
 """Share of the bias of clipping that is not believed, for each share by which pseudo-rows are wider than the rows.
 Chosen of 0 and 3: without it pairs of clusters narrower than bins end a quarter above Lloyd's algorithm.
