@@ -205,7 +205,7 @@ def ring(direct: FloatArray) -> tuple[Graph, list[FloatArray]]:
 
 
 def test_a_table_is_compared_with_what_others_say_of_it() -> None:
-    """Without its own potential a pair depends by the third column, and has its own columns still."""
+    """A pair without its own potential depends by the third column, and has its own columns still."""
     rng = np.random.default_rng(4)  # noqa: TID251 - test data
     for direct in (0.0, 1.0):
         graph, theta = ring(direct * rng.normal(size=(5, 5)))

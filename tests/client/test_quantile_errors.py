@@ -1,4 +1,4 @@
-"""How far apart mixtures are in each column, whatever their components are called."""
+"""Distances of mixtures in each column, whatever their components are called."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_symmetric_mixtures_are_mixtures() -> None:
 
 
 def test_forecasts_of_mixtures_have_them() -> None:
-    """Beside the errors of means; clusters have no law."""
+    """They stand beside the errors of means; clusters have no law."""
     found = foretold(3 * [mixture([[0.0, 5.0], [1.0, 7.0]], columns=("x", "y"))], {})
     assert set(found) == {"mean_error", "quantile_error"}
     assert found["quantile_error"][1] == {"x": 0.0, "y": 0.0}
