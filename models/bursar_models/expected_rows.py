@@ -45,7 +45,7 @@ class Guess:
         >>> guess = bursar.Guess(weights=[2, 1], spread={"height": 8, "weight": 10})
         >>> preview = data.preview(bursar.DPEM(n_components=2), spend=bursar.rho(0.1), like=guess)
         >>> sorted(preview.expected)
-        ['mean_error']
+        ['mean_error', 'quantile_error']
     """
 
     weights: Sequence[float]
