@@ -213,6 +213,16 @@ def seeded_parts(
         yield part, options, partial(saved, output, part, "rows", seeds=options.seeds)
 
 
+def followed(rows: Iterable[Json], show: Callable[[Json], None], save: Callable[[list[Json]], None]) -> list[Json]:
+    """Show each row when it is measured, and save those that there are; return all of them."""
+    found = []
+    for row in rows:
+        show(row)
+        found.append(row)
+        save(found)
+    return found
+
+
 def saved(output: Path | None, part: str, name: str, found: Any, **facts: Any) -> None:
     """Write results into those that there are; read again each time, so that parts may be run side by side."""
     if output is None:

@@ -30,7 +30,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from _common import Json, seeded_parts
+from _common import Json, followed, seeded_parts
 from _kmeans import DELTA, array_rows
 from _real import Array
 from forecasts import centres_of, with_rows
@@ -382,11 +382,8 @@ PARTS: dict[str, Callable[[int, int], Json]] = {
 def main() -> None:
     """Measure what was asked for."""
     for part, options, save in seeded_parts(__doc__, PARTS, __file__, seeds=SEEDS, of="setting"):
-        rows = []
-        for number in range(2 if options.quick else SETTINGS):
-            rows.append(PARTS[part](number, options.seeds))
-            printed(rows[-1])
-            save(rows)
+        settings = range(2 if options.quick else SETTINGS)
+        followed((PARTS[part](number, options.seeds) for number in settings), printed, save)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from itertools import combinations, product
 from typing import Any
 
 import numpy as np
-from _common import Json, seeded_parts
+from _common import Json, followed, seeded_parts
 from _kmeans import DELTA, array_rows
 from _real import CATEGORIES, NUMBERS, Array, installed
 from fields import triples_of
@@ -284,12 +284,7 @@ def main() -> None:
     others = {"fields": fields, "tables": tables, "regressions": regressions}
     for part, options, save in seeded_parts(__doc__, [*MAKES, *others], __file__, seeds=SEEDS, of="table"):
         measure = partial(clusters, MAKES[part]) if part in MAKES else others[part]
-        rows = []
-        for row in measure(options.seeds, quick=options.quick):
-            printed(row)
-            rows.append(row)
-        summary(rows)
-        save(rows)
+        summary(followed(measure(options.seeds, quick=options.quick), printed, save))
 
 
 if __name__ == "__main__":

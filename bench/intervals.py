@@ -36,7 +36,7 @@ from itertools import combinations, product
 from typing import Any
 
 import numpy as np
-from _common import Json, seeded_parts
+from _common import Json, followed, seeded_parts
 from _kmeans import array_rows
 from _real import CATEGORIES, NUMBERS, Array, MissingTableError, installed
 from real_tables import fitted, names_of, spend_of
@@ -688,11 +688,7 @@ PARTS: dict[str, Callable[..., Iterator[Json]]] = {
 def main() -> None:
     """Measure what was asked for."""
     for part, options, save in seeded_parts(__doc__, PARTS, __file__, seeds=SEEDS, of="setting"):
-        rows = []
-        for row in PARTS[part](options.seeds, quick=options.quick):
-            printed(row)
-            rows.append(row)
-            save(rows)
+        followed(PARTS[part](options.seeds, quick=options.quick), printed, save)
 
 
 if __name__ == "__main__":

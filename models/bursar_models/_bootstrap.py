@@ -75,8 +75,8 @@ def decoding_errors(sketch: Sketch, model: Decoded, *, mixture: bool, replicates
         public_seed: seed of rows and noise, at least 0.
 
     Raises:
-        ValueError: `replicates` or `public_seed` out of its range; or the sketch and the model, of a file that somebody
-            wrote by hand, do not belong together or hold numbers that no decoding survives.
+        ValueError: `replicates` or `public_seed` out of its range; or the sketch and the model, of a hand-written
+            file, do not belong together or hold numbers that no decoding survives.
     """
     if not replicates >= 2:
         raise ValueError(f"replicates: expected at least 2, got {replicates!r}")

@@ -462,7 +462,7 @@ class GaussianMixture(TableText, Estimator, Model):
         with threadpool_limits(1, user_api="blas"), np.errstate(all="ignore"):
             try:
                 return fit_trajectory(self.trajectory, box, self.covariance_type, start, self.background_weight, rows)
-            except ValueError as error:  # numbers that no fit releases: of a file that somebody wrote by hand
+            except ValueError as error:  # numbers that no fit releases: of a hand-written file
                 raise ValueError(
                     "trajectory: its numbers are so far apart that no mixture can be computed from them; load the "
                     "model from its own file"

@@ -273,7 +273,7 @@ def test_rows_without_number_or_weight_give_intervals_too() -> None:
 
 
 def test_a_sketch_that_no_fit_released_is_named() -> None:
-    """A file that somebody wrote by hand gets an error that says what is wrong, and none of a library."""
+    """A hand-written file gets an error that says what is wrong, and none of a library."""
     model = sketch(6, 40.0).gaussian_mixture(2, n_init=1)
     wrong = (
         replace(model, means_=np.full((2, 2), 1e300)),

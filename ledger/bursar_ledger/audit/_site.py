@@ -137,7 +137,7 @@ class _Pages:
 
     @_hook
     def prepare_connection(self, conn: sqlite3.Connection) -> None:
-        """Limit what one query can make of nothing, so that a link which somebody sent cannot fill the memory."""
+        """Limit the texts that one query can make, so that a link from a stranger cannot fill the memory."""
         conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
 
     @_hook

@@ -154,11 +154,6 @@ def array_of(tensor: types_pb2.Tensor) -> NDArray[np.float64]:
     return np.array(tensor.values, dtype=np.float64).reshape(tuple(tensor.shape))
 
 
-def tensor_of(array: NDArray[np.float64]) -> types_pb2.Tensor:
-    """Return numbers on the wire."""
-    return types_pb2.Tensor(shape=array.shape, values=array.ravel().tolist())
-
-
 def checked_array(
     field: str, tensor: types_pb2.Tensor, shape: tuple[int, ...], violations: Violations
 ) -> NDArray[np.float64] | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bursar_models.arrays import FloatArray
+from bursar_proto.filling import tensor_of
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits._requests import tensor_of
 from bursar_server.fits.dpem._choice import Choice, choose
 from bursar_server.fits.dpem._kmeans import KMeansSettings, Report
 from bursar_server.fits.dpem._kmeans import run as run_kmeans

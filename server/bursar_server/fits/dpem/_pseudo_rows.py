@@ -187,9 +187,7 @@ def cluster(pseudo: PseudoRows, k: int, given: FloatArray | None = None) -> Clus
 def step(pseudo: PseudoRows, centres: FloatArray) -> Clustering:
     """Return the clusters of the pseudo-rows that are nearest to each centre; one without rows stays where it is."""
     distances = _squares(pseudo.rows, centres)
-    nearest = np.argmin(distances, axis=1)
-    own = np.zeros(distances.shape)
-    own[np.arange(len(nearest)), nearest] = pseudo.weights
+    own = _owned(pseudo, np.argmin(distances, axis=1), len(centres))
     counts = own.sum(axis=0)
     means = (own.T @ pseudo.rows) / np.maximum(counts, 1e-300)[:, None]
     return Clustering(np.where(counts[:, None] > 0.0, means, centres), counts, np.sum(own * distances, axis=0))
@@ -204,11 +202,17 @@ def clipped(pseudo: PseudoRows, centres: FloatArray, radii: FloatArray) -> tuple
     nearest = np.argmin(_squares(pseudo.rows, centres), axis=1)
     shifts = pseudo.rows - centres[nearest]
     lengths = np.linalg.norm(shifts, axis=1) / radii[nearest]
-    own = np.zeros((len(nearest), len(centres)))
-    own[np.arange(len(nearest)), nearest] = pseudo.weights
+    own = _owned(pseudo, nearest, len(centres))
     shares = own / np.maximum(own.sum(axis=0), 1e-300)
     beyond = shifts * np.maximum(1.0 - 1.0 / np.maximum(lengths, 1e-300), 0.0)[:, None]
     return shares.T @ beyond, shares.T @ np.square(np.minimum(lengths, 1.0))
+
+
+def _owned(pseudo: PseudoRows, nearest: NDArray[np.intp], k: int) -> FloatArray:
+    """Return weights (m, k), each in the column of its pseudo-row's centre."""
+    own = np.zeros((len(nearest), k))
+    own[np.arange(len(nearest)), nearest] = pseudo.weights
+    return own
 
 
 def _lloyd(pseudo: PseudoRows, centres: FloatArray) -> Clustering:

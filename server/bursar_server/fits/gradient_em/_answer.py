@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bursar_proto.filling import tensor_of
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits._requests import tensor_of
 from bursar_server.fits.gradient_em._plan import GradientEMPlan
 from bursar_server.fits.gradient_em._run import run as run_steps
 from bursar_server.fits.mixtures.radius_statistics import radius_message

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from bursar_models.arrays import FloatArray
+from bursar_proto.filling import tensor_of
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits._requests import tensor_of
 from bursar_server.fits.mixtures import kernel
 from bursar_server.fits.mixtures.statistics import AffineMaps, BallFrame, EStep, affine_maps
 from bursar_server.vault import Bounds, Factor, Statistic

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from bursar_models.mrf import ReleasedTable, Variable
 from bursar_models.mrf._estimation import Estimator, Inference
+from bursar_proto.filling import tensor_of
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits._requests import array_of, tensor_of
+from bursar_server.fits._requests import array_of
 from bursar_server.fits.mrf._run import Measurement, MRFSettings, Result
 
 ESTIMATORS: Mapping[fit_pb2.MRFEstimator.ValueType, Estimator] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bursar_models.arrays import FloatArray
+from bursar_proto.filling import tensor_of
 from bursar_proto.v1 import fit_pb2
-from bursar_server.fits._requests import tensor_of
 from bursar_server.fits.mixtures.radius_statistics import radius_message
 from bursar_server.fits.mixtures.statistics import Moments
 from bursar_server.fits.separated_gmm._plan import SeparatedPlan, form_std

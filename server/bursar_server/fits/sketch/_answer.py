@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from bursar_models import Decoded, Sketch
+from bursar_proto.filling import tensor_of
 from bursar_proto.v1 import fit_pb2, types_pb2
-from bursar_server.fits._requests import tensor_of, transforms_to
+from bursar_server.fits._requests import transforms_to
 from bursar_server.fits.sketch._plan import SketchPlan
 from bursar_server.fits.sketch._run import run as run_settings
 from bursar_server.fits.sketch._wire import noise_of, sketch_to
